@@ -1,0 +1,63 @@
+# Everything a user or CI runs. `make demo` and `make test` assume Python >= 3.10 and a JDK >= 17, nothing else.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+export SPARK_LOCAL_IP := 127.0.0.1
+
+.DEFAULT_GOAL := help
+.PHONY: help machine install demo test test-unit test-kafka test-spark test-fault lint format bench lock clean
+
+help: ## what can be made
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
+
+machine:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' 2>/dev/null || \
+	  { echo "spark-eos needs Python 3.10 or newer; '$(PYTHON)' is missing or older. Try: make PYTHON=python3.11" >&2; exit 1; }
+	@command -v java >/dev/null || { echo "spark-eos needs a JDK 17 or newer on the PATH; there is no 'java'." >&2; exit 1; }
+	@java -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | { read v; [ "$${v:-0}" -ge 17 ]; } || \
+	  { echo "spark-eos needs a JDK 17 or newer; 'java -version' says: $$(java -version 2>&1 | head -1)" >&2; exit 1; }
+
+$(VENV)/.installed: requirements.lock pyproject.toml | machine
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
+	@touch $@
+
+install: $(VENV)/.installed ## the package with pinned versions, in .venv
+
+demo: install ## settlements to refunds under SIGKILL, with and without the connector (ARGS="--events 20000")
+	$(BIN)/python jobs/demo.py $(ARGS)
+
+test: lint test-unit test-kafka test-spark test-fault ## every test, in under 10 minutes on 2 cores
+
+test-unit: install ## the pure protocol: no Spark, no Kafka
+	$(BIN)/pytest tests/unit $(ARGS)
+
+test-kafka: install ## against a real broker
+	$(BIN)/pytest tests/kafka $(ARGS)
+
+test-spark: install ## against a real broker and Spark
+	$(BIN)/pytest tests/spark $(ARGS)
+
+test-fault: install ## kills, rival drivers
+	$(BIN)/pytest tests/fault $(ARGS)
+
+lint: install ## ruff and mypy
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+
+format: install ## let ruff mend what it can
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: install ## added time per batch and rows/s, beside Spark's built-in sink
+	$(BIN)/python benchmarks/sink.py $(ARGS)
+
+lock: install ## resolve requirements.lock anew
+	$(BIN)/python -m pip install --quiet uv
+	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.10 --generate-hashes \
+	  --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
+
+clean: ## remove what the build and the tests made
+	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache spark-warehouse
