@@ -1,32 +1,33 @@
 """Every error that spark-eos raises, one tree. Each says what happened, where, and what to do now.
 
-    SparkEosError
-    ├── UsageError                    the query is set up wrongly; nothing was written
-    │   ├── OptionError               an option is unknown, reserved, missing or has a wrong value
-    │   ├── SchemaError               a column is missing or has the wrong type
-    │   └── UnsupportedError          Spark is set up in a way that would break exactly-once
-    ├── ClusterError                  Kafka is not as the query needs it
-    │   ├── BrokerUnreachable         no broker answered, or none will talk to this client
-    │   ├── AccessDenied              authentication failed, or an ACL is missing
-    │   ├── TopicMissing              a topic that is read from or written to does not exist
-    │   └── TransactionTimeoutTooLong transaction.timeout.ms is above the broker's maximum
-    ├── RecordError                   one record can't be written; its lane's transaction was aborted
-    │   ├── NullTopic
-    │   ├── PartitionOutOfRange
-    │   └── RecordTooLarge
-    ├── TransactionError              a lane's (or the driver's) transaction did not commit
-    │   ├── TransactionAborted        nothing of it is visible; the task's next attempt writes it again
-    │   ├── Unconfirmed               no answer to the commit; the next attempt asks the ledger
-    │   └── Fenced                    a newer attempt, or a newer run of the same query, took over
-    ├── LedgerRefusal                 the ledger and the batch contradict each other; nothing was written
-    │   ├── LedgerLost                a batch after the first, and the ledger knows nothing of the query
-    │   ├── CheckpointBehind          the ledger is ahead of the checkpoint
-    │   ├── SplitChanged              a half-committed batch comes back with another number of lanes
-    │   ├── OtherCheckpoint           the query id belongs to another checkpoint
-    │   ├── ReplayDiffers             a committed lane comes back with other rows
-    │   └── LedgerUnreadable          a ledger row was not written by a version this one can read
-    ├── DataLoss                      records between the checkpoint's offsets and now are gone
-    └── EmbeddedKafkaError            the test broker could not be installed, started or reached
+SparkEosError
+├── UsageError                    the query is set up wrongly; nothing was written
+│   ├── OptionError               an option is unknown, reserved, missing or has a wrong value
+│   ├── SchemaError               a column is missing or has the wrong type
+│   └── UnsupportedError          Spark is set up in a way that would break exactly-once
+├── ClusterError                  Kafka is not as the query needs it
+│   ├── BrokerUnreachable         no broker answered, or none will talk to this client
+│   ├── AccessDenied              authentication failed, or an ACL is missing
+│   ├── TopicMissing              a topic that is read from or written to does not exist
+│   └── TransactionTimeoutTooLong transaction.timeout.ms is above the broker's maximum
+├── RecordError                   one record can't be written; its lane's transaction was aborted
+│   ├── NullTopic
+│   ├── PartitionOutOfRange
+│   └── RecordTooLarge
+├── TransactionError              a lane's (or the driver's) transaction did not commit
+│   ├── TransactionAborted        nothing of it is visible; the task's next attempt writes it again
+│   ├── Unconfirmed               no answer to the commit; the next attempt asks the ledger
+│   └── Fenced                    a newer attempt, or a newer run of the same query, took over
+├── LedgerRefusal                 the ledger and the batch contradict each other; nothing was written
+│   ├── LedgerLost                a batch after the first, and the ledger knows nothing of the query
+│   ├── CheckpointBehind          the ledger is ahead of the checkpoint
+│   ├── BatchAbandoned            a half-committed batch was left behind
+│   ├── SplitChanged              a half-committed batch comes back with another number of lanes
+│   ├── OtherCheckpoint           the query id belongs to another checkpoint
+│   ├── ReplayDiffers             a committed lane comes back with other rows
+│   └── LedgerUnreadable          a ledger row was not written by a version this one can read
+├── DataLoss                      records between the checkpoint's offsets and now are gone
+└── EmbeddedKafkaError            the test broker could not be installed, started or reached
 """
 
 from __future__ import annotations
@@ -163,6 +164,10 @@ class LedgerLost(LedgerRefusal):
 
 class CheckpointBehind(LedgerRefusal):
     """The ledger is ahead of the checkpoint: the checkpoint was restored or copied."""
+
+
+class BatchAbandoned(LedgerRefusal):
+    """A batch was committed in part and never finished, and a later one comes."""
 
 
 class SplitChanged(LedgerRefusal):

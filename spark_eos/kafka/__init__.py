@@ -1,1 +1,1 @@
-
+"""The protocol's ports on confluent-kafka. Imports no Spark."""

@@ -1,0 +1,167 @@
+"""Questions to the cluster, each answered within seconds or with an error: brokers, topics, limits."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from concurrent.futures import Future
+from functools import cached_property
+from typing import Any, TypeVar
+
+from confluent_kafka import KafkaException, TopicCollection
+from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
+
+from spark_eos.errors import ClusterError, SparkEosError, TopicMissing
+from spark_eos.kafka.config import admin_settings
+from spark_eos.kafka.failures import error_of, failure, is_missing_topic, is_transient, lost_race
+
+T = TypeVar("T")
+
+REQUEST_TIMEOUT_S = 10.0
+"""How long a question may wait for its answer before the brokers count as unreachable."""
+
+
+def patiently(limit_s: float = REQUEST_TIMEOUT_S) -> Retrying:
+    """Try again while the answer is a transient one (a coordinator that loads, an open transaction)."""
+    return Retrying(
+        retry=retry_if_exception(is_transient),
+        wait=wait_exponential(multiplier=0.005, max=0.25),
+        stop=stop_after_delay(limit_s),
+        reraise=True,
+    )
+
+
+class Cluster:
+    """A cluster as its administrators see it. Make it in the process that uses it: clients do not survive a fork.
+
+    Args:
+        client: client settings, without the prefix.
+    """
+
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._client = client
+        self._told: list[str] = []
+
+    @cached_property
+    def admin(self) -> AdminClient:
+        """The client, made when it is first needed: a lane without rows needs none."""
+        # The callback must not hold this object: a client in a reference cycle is destroyed by the garbage collector,
+        # in whatever thread it runs, and if that is one of the client's own, the process dies.
+        told = self._told
+        settings = admin_settings(self._client) | {"error_cb": lambda error: told.append(error.str())}
+        try:
+            return AdminClient(settings)
+        except KafkaException as exception:
+            raise failure(exception, "making a Kafka client") from exception
+
+    def ask(self, future: Future[T], doing: str) -> T:
+        """The answer to an AdminClient call, or one of our errors, with what the client last heard of the brokers."""
+        try:
+            return future.result(timeout=REQUEST_TIMEOUT_S + 5)
+        except KafkaException as exception:
+            raise self._failure(exception, doing) from exception
+
+    def _failure(self, exception: KafkaException, doing: str) -> SparkEosError:
+        self.admin.poll(0)
+        error = failure(exception, doing)
+        if self._told:
+            error.what += f"; the client's last word: {self._told[-1]}"
+        return error
+
+    def brokers(self) -> int:
+        """How many brokers the cluster has."""
+        found = self.ask(self.admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), "reaching the brokers")
+        return len(found.nodes)
+
+    def partitions(self, topics: Iterable[str]) -> dict[str, int | None]:
+        """Topic to its number of partitions; None for one that does not exist. Never creates one.
+
+        (A producer's `list_topics(topic)` would, on a broker with auto.create.topics.enable.)
+        """
+        names = sorted(set(topics))
+        if not names:
+            return {}
+        asked = self.admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
+        return {name: self._partitions(name, asked[name]) for name in names}
+
+    def _partitions(self, name: str, asked: Future[Any]) -> int | None:
+        try:
+            return len(asked.result(timeout=REQUEST_TIMEOUT_S + 5).partitions)
+        except KafkaException as exception:
+            if is_missing_topic(error_of(exception)):
+                return None
+            raise self._failure(exception, f"looking up topic {name}") from exception
+
+    def require(self, topics: Iterable[str], what_for: str) -> dict[str, int]:
+        """Topic to its number of partitions.
+
+        Raises:
+            TopicMissing: one of them does not exist.
+        """
+        found = self.partitions(topics)
+        missing = [name for name, count in found.items() if count is None]
+        if missing:
+            raise TopicMissing(
+                f"topic {', '.join(missing)} does not exist ({what_for})",
+                do="Create it with the partitions and the replication that you want; spark-eos never lets a broker "
+                "create one by accident.",
+            )
+        return {name: count for name, count in found.items() if count is not None}
+
+    def ensure_partitions(self, topic: str, count: int) -> None:
+        """Create a topic if it is absent, and widen it to at least so many partitions; wait until it is usable."""
+        for attempt in patiently():
+            with attempt:
+                found = self.partitions([topic])[topic]
+                if found is not None and found >= count:
+                    return
+                self._create(topic, count) if found is None else self._widen(topic, count)
+        for attempt in self._until_seen():
+            with attempt:
+                if (self.partitions([topic])[topic] or 0) < count:
+                    raise _NotSeenYet(f"topic {topic} was given {count} partitions, and they do not show")
+
+    @staticmethod
+    def _until_seen() -> Retrying:
+        return Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e, _NotSeenYet)),
+            wait=wait_exponential(multiplier=0.005, max=0.25),
+            stop=stop_after_delay(REQUEST_TIMEOUT_S),
+            reraise=True,
+        )
+
+    def _create(self, topic: str, count: int) -> None:
+        asked = self.admin.create_topics([NewTopic(topic, count)], request_timeout=REQUEST_TIMEOUT_S)
+        self._unless_lost_race(asked[topic], f"creating topic {topic}")
+
+    def _widen(self, topic: str, count: int) -> None:
+        asked = self.admin.create_partitions([NewPartitions(topic, count)], request_timeout=REQUEST_TIMEOUT_S)
+        self._unless_lost_race(asked[topic], f"adding partitions to topic {topic}")
+
+    def _unless_lost_race(self, future: Future[Any], doing: str) -> None:
+        try:
+            future.result(timeout=REQUEST_TIMEOUT_S + 5)
+        except KafkaException as exception:
+            if not lost_race(exception):
+                raise self._failure(exception, doing) from exception
+
+    def topic_setting(self, topic: str, name: str) -> str | None:
+        """One setting of a topic, or None where it can't be read (it needs the DescribeConfigs ACL)."""
+        return self._setting(ConfigResource(ResourceType.TOPIC, topic), name)
+
+    def broker_setting(self, name: str) -> str | None:
+        """One setting of any broker, or None where it can't be read."""
+        nodes = self.ask(self.admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), "reaching the brokers").nodes
+        return self._setting(ConfigResource(ResourceType.BROKER, str(nodes[0].id)), name)
+
+    def _setting(self, resource: ConfigResource, name: str) -> str | None:
+        try:
+            asked = self.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
+            entry = asked[resource].result(timeout=REQUEST_TIMEOUT_S + 5).get(name)
+        except KafkaException:
+            return None
+        return str(entry.value) if entry is not None else None
+
+
+class _NotSeenYet(ClusterError):
+    """A broker does not show the new partitions yet."""

@@ -1,0 +1,242 @@
+"""What a Kafka error means for us. The only file that names Kafka's error codes.
+
+`classify` turns an error of a transaction into a verb; `failure` turns any error into one of ours, with what to do.
+`tests/unit/test_failures.py` goes through every code that the client knows.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from confluent_kafka import KafkaError, KafkaException
+
+from spark_eos.errors import (
+    AccessDenied,
+    BrokerUnreachable,
+    ClusterError,
+    DataLoss,
+    Fenced,
+    OptionError,
+    PartitionOutOfRange,
+    RecordTooLarge,
+    SparkEosError,
+    TopicMissing,
+    TransactionAborted,
+    TransactionTimeoutTooLong,
+    Unconfirmed,
+)
+
+
+class Verb(Enum):
+    """What a transaction's error asks for."""
+
+    RETRY = "retry"
+    """Call again: nothing happened, or calling again resumes."""
+    ABORT = "abort"
+    """Nothing of the transaction will be visible once it is aborted."""
+    FENCED = "fenced"
+    """A newer producer of the transactional.id exists. This one can't do anything any more."""
+    UNCONFIRMED = "unconfirmed"
+    """Whether it took effect is not known."""
+    FATAL = "fatal"
+    """The producer is of no use any more. Without a commit asked for, nothing will be visible."""
+
+
+FENCED = {
+    KafkaError._FENCED,
+    KafkaError.PRODUCER_FENCED,
+    KafkaError.INVALID_PRODUCER_EPOCH,
+    KafkaError.INVALID_PRODUCER_ID_MAPPING,
+    KafkaError.TRANSACTION_COORDINATOR_FENCED,
+}
+
+UNREACHABLE = {
+    KafkaError._ALL_BROKERS_DOWN,
+    KafkaError._TRANSPORT,
+    KafkaError._RESOLVE,
+    KafkaError._TIMED_OUT,
+    KafkaError._TIMED_OUT_QUEUE,
+    KafkaError._MSG_TIMED_OUT,
+    KafkaError._SSL,
+    KafkaError.REQUEST_TIMED_OUT,
+    KafkaError.BROKER_NOT_AVAILABLE,
+    KafkaError.NETWORK_EXCEPTION,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+}
+
+DENIED = {
+    KafkaError._AUTHENTICATION,
+    KafkaError.SASL_AUTHENTICATION_FAILED,
+    KafkaError.UNSUPPORTED_SASL_MECHANISM,
+    KafkaError.ILLEGAL_SASL_STATE,
+    KafkaError.TOPIC_AUTHORIZATION_FAILED,
+    KafkaError.GROUP_AUTHORIZATION_FAILED,
+    KafkaError.CLUSTER_AUTHORIZATION_FAILED,
+    KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED,
+    KafkaError.DELEGATION_TOKEN_AUTHORIZATION_FAILED,
+}
+
+NO_TOPIC = {KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNKNOWN_TOPIC_ID}
+NO_PARTITION = {KafkaError._UNKNOWN_PARTITION}
+TOO_LARGE = {
+    KafkaError.MSG_SIZE_TOO_LARGE,
+    KafkaError.INVALID_MSG_SIZE,
+    KafkaError.RECORD_LIST_TOO_LARGE,
+}
+OUT_OF_RANGE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
+WRONG_SETTING = {KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError._UNKNOWN_PROTOCOL}
+TRANSIENT = {
+    KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
+    KafkaError.COORDINATOR_NOT_AVAILABLE,
+    KafkaError.NOT_COORDINATOR,
+    KafkaError.UNSTABLE_OFFSET_COMMIT,
+    KafkaError.LEADER_NOT_AVAILABLE,
+    KafkaError.NOT_LEADER_FOR_PARTITION,
+    KafkaError._WAIT_COORD,
+    KafkaError._WAIT_CACHE,
+}
+"""Answers of a broker that is coming up, moving a coordinator, or has an open transaction: ask again."""
+
+NOT_BEFORE_PROPAGATED = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
+"""Another query has created or widened the ledger in the meantime."""
+
+
+def error_of(exception: KafkaException) -> KafkaError:
+    """The KafkaError inside a KafkaException."""
+    first = exception.args[0] if exception.args else None
+    return first if isinstance(first, KafkaError) else KafkaError(KafkaError._FAIL, str(first))
+
+
+def classify(error: KafkaError, *, committing: bool) -> Verb:
+    """What to do after an error of a transactional call.
+
+    Args:
+        error: as the client reports it.
+        committing: whether a commit was asked for. From then on an error that says neither "abort" nor
+            "fenced" leaves the outcome open.
+    """
+    if error.code() in FENCED:
+        return Verb.FENCED
+    if error.txn_requires_abort():
+        return Verb.ABORT
+    if committing:
+        return Verb.UNCONFIRMED
+    if error.retriable() or error.code() in TRANSIENT:
+        return Verb.RETRY
+    return Verb.FATAL
+
+
+def is_transient(exception: BaseException) -> bool:
+    """Whether a request that is not part of a transaction should simply be made again."""
+    if not isinstance(exception, KafkaException):
+        return False
+    error = error_of(exception)
+    return error.code() in TRANSIENT or (error.retriable() and error.code() not in UNREACHABLE)
+
+
+def is_timeout(exception: KafkaException) -> bool:
+    """Whether no answer came in time."""
+    return error_of(exception).code() == KafkaError._TIMED_OUT
+
+
+def is_missing_topic(error: KafkaError) -> bool:
+    """Whether the error says that a topic (or one of its partitions) does not exist."""
+    return error.code() in NO_TOPIC
+
+
+def is_end_of_partition(error: KafkaError) -> bool:
+    """Whether it is no error, but a consumer's note that it has read all there is."""
+    return bool(error.code() == KafkaError._PARTITION_EOF)
+
+
+def is_gone(error: KafkaError) -> bool:
+    """Whether a consumer was told that what it is to read is not there: out of range, or no such partition."""
+    return error.code() in OUT_OF_RANGE | NO_TOPIC | NO_PARTITION
+
+
+def is_too_large(error: KafkaError) -> bool:
+    """Whether the error says that a record is too large."""
+    return error.code() in TOO_LARGE
+
+
+def lost_race(exception: KafkaException) -> bool:
+    """Whether a topic could not be created or widened because someone else just did."""
+    return error_of(exception).code() in NOT_BEFORE_PROPAGATED
+
+
+def transaction_failure(exception: KafkaException, doing: str, *, committing: bool = False) -> SparkEosError:
+    """The error of a transactional call, by its verb.
+
+    Args:
+        exception: as raised by the client.
+        doing: what was being done, for the text: "adding offsets to the transaction".
+        committing: see `classify`.
+    """
+    error = error_of(exception)
+    verb = classify(error, committing=committing)
+    told = f"{doing}: {_told(error)}"
+    if verb is Verb.FENCED:
+        return Fenced(
+            f"{told}. A newer producer with this transactional.id was started, or the transaction was open longer "
+            "than kafka.transaction.timeout.ms and the broker ended it",
+            do="If another run or attempt of this query is alive, nothing. Else raise kafka.transaction.timeout.ms "
+            "above the time a lane takes, or make batches smaller (maxOffsetsPerTrigger).",
+        )
+    if verb is Verb.UNCONFIRMED:
+        return Unconfirmed(
+            f"{told}. Whether the transaction committed is not known",
+            do="Nothing: the next attempt fences this one and asks the ledger. If Spark does not retry the task "
+            "(local[n] never does), restart the query.",
+        )
+    known = _known(error, doing)
+    if known is not None:
+        return known
+    return TransactionAborted(
+        f"{told}. The transaction is aborted, nothing of it is visible",
+        do="Nothing: the next attempt writes the lane again. If it fails every time, look at the brokers' logs.",
+    )
+
+
+def failure(exception: KafkaException, doing: str) -> SparkEosError:
+    """The error of any other call: metadata, offsets, configuration, reading."""
+    error = error_of(exception)
+    known = _known(error, doing)
+    return known or ClusterError(f"{doing}: {_told(error)}", do="Look at the brokers' logs for this error.")
+
+
+KNOWN: tuple[tuple[set[int], type[SparkEosError], str], ...] = (
+    (
+        DENIED,
+        AccessDenied,
+        "Check the kafka.security.* and kafka.sasl.* options, and the ACLs: the sink needs Write and Describe on its "
+        "topics and on transactional.ids that begin with the query id, Read on its group, the ledger topic and the "
+        "source topics.",
+    ),
+    (NO_TOPIC, TopicMissing, "Create the topic; spark-eos never lets a broker create one by accident."),
+    (NO_PARTITION, PartitionOutOfRange, "Use a partition that the topic has, or leave the column partition null."),
+    (TOO_LARGE, RecordTooLarge, "Raise kafka.message.max.bytes and the topic's max.message.bytes."),
+    (
+        {KafkaError.INVALID_TRANSACTION_TIMEOUT},
+        TransactionTimeoutTooLong,
+        "Lower kafka.transaction.timeout.ms, or raise the broker's transaction.max.timeout.ms.",
+    ),
+    (OUT_OF_RANGE, DataLoss, "Set failOnDataLoss to false to go on from what is there."),
+    (WRONG_SETTING, OptionError, "Correct the option: client settings are librdkafka's, with the prefix 'kafka.'."),
+    (UNREACHABLE, BrokerUnreachable, "Check kafka.bootstrap.servers, the network, and that the brokers are up."),
+)
+
+
+def _known(error: KafkaError, doing: str) -> SparkEosError | None:
+    for codes, kind, remedy in KNOWN:
+        if error.code() in codes:
+            return kind(f"{doing}: {_told(error)}", do=remedy)
+    return None
+
+
+def timed_out(told: str) -> KafkaException:
+    """What the client would raise for a call that ran out of time, for one that did not return at all."""
+    return KafkaException(KafkaError(KafkaError._TIMED_OUT, told))
+
+
+def _told(error: KafkaError) -> str:
+    return f"{error.str()} ({error.name()})"

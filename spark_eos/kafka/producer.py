@@ -1,0 +1,242 @@
+"""The protocol's transaction on a fresh librdkafka producer.
+
+Fresh each time, because librdkafka speaks transactions v1: a delayed EndTxn of the previous transaction can land on
+the next one of the same producer epoch (KAFKA-17754, librdkafka issue 5423). `init_transactions` gives a new epoch,
+and what is late then is rejected.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol, cast
+
+from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
+
+from spark_eos.errors import RecordError, RecordTooLarge, SparkEosError
+from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.config import SMALL_CLUSTER, producer_settings
+from spark_eos.kafka.failures import Verb, classify, error_of, is_too_large, transaction_failure
+from spark_eos.kafka.topics import KnownTopics, Record
+from spark_eos.kafka.watchdog import bounded
+from spark_eos.options import ClientSettings
+from spark_eos.protocol.ledger import Row
+from spark_eos.protocol.ports import Rows
+from spark_eos.protocol.positions import Offsets
+
+log = logging.getLogger("spark_eos.kafka")
+
+CALL_TIMEOUT_S = 30.0
+"""For each transactional call but the flush. Long enough for a broker's restart or a coordinator's move."""
+
+FULL_QUEUE_WAIT_S = 0.05
+
+Deliveries = list[tuple[KafkaError, Message]]
+"""Deliveries that failed, with why."""
+
+
+class WritableRows(Rows, Protocol):
+    """Rows that a producer can send."""
+
+    def records(self) -> Iterator[Record]: ...
+
+
+@dataclass(frozen=True)
+class ProducerFactory:
+    """Makes transactions for one query. Plain values only: it is shipped to Spark's tasks.
+
+    Args:
+        client: client settings, without the prefix.
+        brokers: how many brokers the cluster has.
+        ledger_topic: where ledger rows are committed to.
+        group_metadata: of the query's group, as `KafkaLedger.group_metadata` makes it.
+        call_timeout_s: bound of each transactional call but the flush.
+    """
+
+    client: ClientSettings
+    brokers: int
+    ledger_topic: str
+    group_metadata: bytes
+    call_timeout_s: float = CALL_TIMEOUT_S
+
+    @contextlib.contextmanager
+    def open(self, transactional_id: str, topics: KnownTopics | None = None) -> Iterator[KafkaTransaction]:
+        """A fresh producer for one transactional.id, dropped at the end whatever its state.
+
+        Args:
+            transactional_id: whose.
+            topics: what is known of the topics that records go to; None where none are written.
+        """
+        transaction = KafkaTransaction(self, transactional_id, topics)
+        try:
+            yield transaction
+        finally:
+            transaction.drop()
+
+
+class KafkaTransaction:
+    """One producer, one transactional.id. Implements `spark_eos.protocol.ports.Transaction`."""
+
+    def __init__(self, factory: ProducerFactory, transactional_id: str, topics: KnownTopics | None) -> None:
+        self._factory, self._topics = factory, topics
+        self._failed: Deliveries = []
+        self._open = False
+        settings = producer_settings(factory.client, transactional_id, factory.brokers)
+        try:
+            self._producer = Producer(settings | {"on_delivery": partial(_note_failure, self._failed)})
+        except KafkaException as exception:
+            raise transaction_failure(exception, "making a transactional producer") from exception
+
+    def fence(self) -> None:
+        """`init_transactions`: older producers of the id are fenced, what they left open is ended."""
+        if self._factory.brokers > SMALL_CLUSTER:
+            # Connects to a broker first; else finding the coordinator waits for a back-off of 500 ms.
+            self._call(self._warm_up, "reaching the brokers")
+        self._call(self._producer.init_transactions, "fencing older producers (init_transactions)")
+
+    def _warm_up(self, timeout_s: float) -> None:
+        self._producer.list_topics(self._factory.ledger_topic, timeout_s)
+
+    def begin(self) -> None:
+        self._call(lambda _: self._producer.begin_transaction(), "beginning a transaction")
+        self._open = True
+
+    def write(self, rows: Rows) -> None:
+        """Queue rows for sending.
+
+        Raises:
+            RecordError: a record that can't be written, by its topic, key and source position.
+            TopicMissing: a row's topic does not exist.
+        """
+        if self._topics is None:
+            raise AssertionError("a transaction without topics writes offsets only")
+        produce = self._producer.produce
+        for record in self._topics.checked(cast(WritableRows, rows).records()):
+            topic, key, value, partition, headers, timestamp, _ = record
+            where = -1 if partition is None else partition
+            while True:
+                try:
+                    produce(topic, value, key, where, timestamp=timestamp, headers=headers)
+                    break
+                except BufferError:
+                    # The queue is full: the brokers are slower than Spark. Wait for them, not in memory.
+                    self._producer.poll(FULL_QUEUE_WAIT_S)
+                    self._raise_failed()
+                except KafkaException as exception:
+                    raise self._record_failure(error_of(exception), topic, key, record.size) from exception
+        self._producer.poll(0)
+        self._raise_failed()
+
+    def flush(self) -> None:
+        """Wait for all deliveries. Bounded by message.timeout.ms, which is at most transaction.timeout.ms."""
+        while self._producer.flush(1.0):
+            self._raise_failed()
+        self._raise_failed()
+
+    def commit_offsets(self, rows: Iterable[Row], offsets: Offsets) -> None:
+        """Ledger rows and source offsets into the transaction.
+
+        After a flush it takes 2 to 6 ms, without one up to 100 ms (retry back-off; measured).
+        """
+        topic = self._factory.ledger_topic
+        ledger = [TopicPartition(topic, row.partition, row.next_batch, row.metadata()) for row in rows]
+        source = [TopicPartition(*key, offset) for key, offset in sorted(offsets.items())]
+        metadata = self._factory.group_metadata
+
+        def send(timeout_s: float) -> None:
+            self._producer.send_offsets_to_transaction(ledger + source, metadata, timeout_s)
+
+        self._call(send, "adding offsets to the transaction")
+
+    def commit(self) -> None:
+        """Commit; an error that asks for it aborts first, so that nothing is left open."""
+        try:
+            self._call(self._producer.commit_transaction, "committing the transaction", committing=True)
+        except SparkEosError as error:
+            cause = error.__cause__
+            asked = isinstance(cause, KafkaException) and classify(error_of(cause), committing=True) is Verb.ABORT
+            if asked:
+                self.abort()
+            raise
+        self._open = False
+
+    def abort(self) -> None:
+        """Abort as well as may be. What this can't abort, the next fence or the transaction's timeout will."""
+        if not self._open:
+            return
+        self._open = False
+        try:
+            self._call(self._producer.abort_transaction, "aborting the transaction")
+        except SparkEosError as error:
+            log.warning("the transaction could not be aborted, the next attempt's fence will do it: %s", error)
+
+    def drop(self) -> None:
+        """Forget the producer. Its destructor waits for nothing, and never aborts or commits."""
+        del self._producer
+
+    # --- failures ----------------------------------------------------------------------------------------------
+
+    def _call(self, call: Callable[[float], Any], doing: str, *, committing: bool = False) -> None:
+        try:
+            limit_s = self._factory.call_timeout_s
+            for attempt in _retrying(committing, limit_s):
+                with attempt:
+                    bounded(call, limit_s, doing)
+        except KafkaException as exception:
+            raise transaction_failure(exception, doing, committing=committing) from exception
+
+    def _raise_failed(self) -> None:
+        if self._failed:
+            # A broker refuses a whole batch of records for one that is too large: that one is the largest.
+            error, message = max(self._failed, key=lambda failed: is_too_large(failed[0]) and _size(failed[1]))
+            raise self._record_failure(error, message.topic() or "?", message.key(), _size(message))
+
+    def _record_failure(self, error: KafkaError, topic: str, key: bytes | str | None, size: int) -> SparkEosError:
+        if is_too_large(error):
+            return self._too_large(topic, key, size)
+        return transaction_failure(KafkaException(error), f"writing a record to {topic} (key {shown(key)})")
+
+    def _too_large(self, topic: str, key: bytes | str | None, size: int) -> RecordError:
+        client = self._factory.client.get("message.max.bytes", "1000000 by default")
+        limit = Cluster(self._factory.client).topic_setting(topic, "max.message.bytes") or "unknown"
+        return RecordTooLarge(
+            f"a record for {topic} with key {shown(key)} has {size} bytes, and the limits are {client} "
+            f"(kafka.message.max.bytes, of the client) and {limit} (max.message.bytes, of the topic)",
+            do="Raise the limit that it exceeds, or make the record smaller.",
+        )
+
+
+def _note_failure(failed: Deliveries, error: KafkaError | None, message: Message) -> None:
+    """Delivery callback. Holds no transaction: a producer in a reference cycle would be destroyed by the garbage
+    collector, in whatever thread it runs, and if that is one of the client's own, the process dies."""
+    if error is not None:
+        failed.append((error, message))
+
+
+def _size(message: Message) -> int:
+    return len(message.key() or b"") + len(message.value() or b"")
+
+
+def shown(key: bytes | str | None) -> str:
+    """A record's key as an error may show it: at most 64 bytes of it."""
+    if key is None:
+        return "null"
+    text = key if isinstance(key, str) else key[:64].decode(errors="backslashreplace")
+    return repr(text[:64])
+
+
+def _retrying(committing: bool, limit_s: float) -> Retrying:
+    def again(error: BaseException) -> bool:
+        # A commit is resumed by calling it again only while the client itself says so.
+        if not isinstance(error, KafkaException):
+            return False
+        found = error_of(error)
+        if committing:
+            return found.retriable() and classify(found, committing=True) is Verb.UNCONFIRMED
+        return classify(found, committing=False) is Verb.RETRY
+
+    return Retrying(retry=retry_if_exception(again), wait=wait_fixed(0.1), stop=stop_after_delay(limit_s), reraise=True)

@@ -1,0 +1,339 @@
+"""What the ledger means for a lane and for a batch: two tables, and nothing else.
+
+Each table lists every case once; `tests/unit/test_decide.py` goes through all inputs and holds that exactly one
+case matches each. The cases carry the numbers under which DESIGN.md lists them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from enum import Enum
+
+from spark_eos.errors import (
+    BatchAbandoned,
+    CheckpointBehind,
+    Fenced,
+    LedgerLost,
+    OtherCheckpoint,
+    SparkEosError,
+    SplitChanged,
+)
+from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
+from spark_eos.protocol.names import LaneTask, Run
+
+
+class Verb(Enum):
+    """What to do with a lane or a batch."""
+
+    WRITE = "write"
+    SKIP = "skip"
+    REFUSE = "refuse"
+    ADOPT = "adopt"
+
+
+@dataclass(frozen=True)
+class Decision:
+    """The case that matched, and for REFUSE the error to raise."""
+
+    case: str
+    verb: Verb
+    error: SparkEosError | None = None
+
+
+# --- lanes ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class LaneFacts:
+    """A lane's task, and the two ledger rows that it may read (the others can be mid-transaction)."""
+
+    task: LaneTask
+    query: QueryRow | None
+    row: LaneRow | None
+
+    @property
+    def ours(self) -> bool:
+        """This run is the last one that took over."""
+        return self.query is not None and self.query.run == self.task.run.run
+
+    @property
+    def sealed(self) -> int:
+        return self.query.next_batch if self.query else 0
+
+    @property
+    def committed(self) -> int:
+        """The lane's next batch; 0 where it never committed one of this checkpoint."""
+        known = self.row is not None and self.row.checkpoint == self.task.run.checkpoint
+        return self.row.next_batch if known and self.row else 0
+
+    @property
+    def ahead(self) -> bool:
+        return max(self.sealed, self.committed) > self.task.batch + 1
+
+    @property
+    def this(self) -> bool:
+        """The lane has committed just this batch."""
+        return self.committed == self.task.batch + 1
+
+    @property
+    def same_split(self) -> bool:
+        return self.row is not None and self.row.lanes == self.task.lanes
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.sealed == self.task.batch + 1
+
+
+LaneCase = tuple[str, Callable[[LaneFacts], bool], Verb]
+
+LANE_TABLE: tuple[LaneCase, ...] = (
+    ("L1 no query row", lambda f: f.query is None, Verb.REFUSE),
+    ("L2 another run took over", lambda f: f.query is not None and not f.ours, Verb.REFUSE),
+    ("L3 ledger ahead", lambda f: f.ours and f.ahead, Verb.REFUSE),
+    (
+        "L4 committed, other split",
+        lambda f: f.ours and not f.ahead and f.this and not f.same_split,
+        Verb.REFUSE,
+    ),
+    ("L5 committed", lambda f: f.ours and not f.ahead and f.this and f.same_split, Verb.SKIP),
+    ("L6 sealed without it", lambda f: f.ours and not f.ahead and not f.this and f.is_sealed, Verb.SKIP),
+    ("L7 to be written", lambda f: f.ours and not f.ahead and not f.this and not f.is_sealed, Verb.WRITE),
+)
+
+
+def decide_lane(task: LaneTask, query: QueryRow | None, row: LaneRow | None) -> Decision:
+    """What a lane's attempt, once it has fenced all older ones, must do.
+
+    Args:
+        task: the attempt.
+        query: the query's row, read after the fence.
+        row: the lane's own row, read after the fence.
+    """
+    facts = LaneFacts(task, query, row)
+    case, verb = _match(LANE_TABLE, facts)
+    error = _lane_refusal(case, facts) if verb is Verb.REFUSE else None
+    return Decision(case, verb, error.at(task.run.query, task.batch, task.lane) if error else None)
+
+
+def _lane_refusal(case: str, facts: LaneFacts) -> SparkEosError:
+    task, query = facts.task, facts.query
+    if query is None:
+        return ledger_lost(task.run, task.batch)
+    if case.startswith("L2"):
+        return taken_over(task.run, query)
+    if case.startswith("L3"):
+        return _checkpoint_behind(facts.sealed, facts.committed)
+    return _split_changed({facts.row.lanes} if facts.row else set(), task.lanes)
+
+
+# --- batches -------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class BatchFacts:
+    """A batch about to be opened on the driver, and the whole ledger of its query."""
+
+    run: Run
+    batch: int
+    lanes: int
+    view: LedgerView
+    may_start: bool
+    may_adopt: bool
+
+    @property
+    def empty(self) -> bool:
+        return self.view.query is None and not self.view.lanes
+
+    @property
+    def lost(self) -> bool:
+        """The query's row is gone, and there was something before: it expired, or the group was deleted."""
+        return self.view.query is None and not (self.empty and self.batch == 0)
+
+    @property
+    def foreign(self) -> bool:
+        return self.view.query is not None and self.view.query.checkpoint != self.run.checkpoint
+
+    @property
+    def ours(self) -> bool:
+        return self.view.query is not None and not self.foreign
+
+    @property
+    def sealed(self) -> int:
+        return self.view.query.next_batch if self.view.query else 0
+
+    @property
+    def half(self) -> list[LaneRow]:
+        """Rows of lanes that committed a batch which the query's own checkpoint never sealed."""
+        owner = self.view.query.checkpoint if self.view.query else self.run.checkpoint
+        return [r for r in self.view.lanes.values() if r.checkpoint == owner and r.next_batch > self.sealed]
+
+    @property
+    def positions_known(self) -> bool:
+        """Whether the group's committed source offsets tell exactly which rows were processed."""
+        return not self.half or (self.view.query is not None and self.view.query.aligned is True)
+
+    @property
+    def committed(self) -> int:
+        return max([row.next_batch for row in self.half], default=0)
+
+    @property
+    def ahead(self) -> bool:
+        return max(self.sealed, self.committed) > self.batch + 1
+
+    @property
+    def is_sealed(self) -> bool:
+        return not self.ahead and self.sealed == self.batch + 1
+
+    @property
+    def other_splits(self) -> set[int]:
+        splits = {row.lanes for row in self.half if row.next_batch == self.batch + 1}
+        return splits - {self.lanes}
+
+    @property
+    def abandoned(self) -> int | None:
+        """An earlier batch of which some lanes are committed, and that was never sealed."""
+        left = [row.next_batch - 1 for row in self.half if row.next_batch <= self.batch]
+        return min(left, default=None)
+
+    @property
+    def open(self) -> bool:
+        return self.ours and not self.ahead and not self.is_sealed
+
+    @property
+    def whole(self) -> bool:
+        """Open, and nothing speaks against the way it was split or came here."""
+        return self.open and self.abandoned is None and not self.other_splits
+
+    @property
+    def unsure(self) -> bool:
+        """An adopted checkpoint comes back to a half-committed batch, whose lanes share source partitions."""
+        return self.view.query is not None and self.view.query.adopted and not self.positions_known
+
+
+BatchCase = tuple[str, Callable[[BatchFacts], bool], Verb]
+
+BATCH_TABLE: tuple[BatchCase, ...] = (
+    ("B1 new query", lambda f: f.empty and f.batch == 0, Verb.WRITE),
+    ("B2 ledger lost", lambda f: f.lost and not f.may_start, Verb.REFUSE),
+    ("B3 ledger started late", lambda f: f.lost and f.may_start, Verb.WRITE),
+    ("B4 another checkpoint", lambda f: f.foreign and not f.may_adopt, Verb.REFUSE),
+    (
+        "B5 another, half-committed",
+        lambda f: f.foreign and f.may_adopt and not f.positions_known,
+        Verb.REFUSE,
+    ),
+    ("B6 another, adopted", lambda f: f.foreign and f.may_adopt and f.positions_known, Verb.ADOPT),
+    ("B7 ledger ahead", lambda f: f.ours and f.ahead, Verb.REFUSE),
+    ("B8 sealed", lambda f: f.ours and f.is_sealed, Verb.SKIP),
+    ("B9 batch abandoned", lambda f: f.open and f.abandoned is not None, Verb.REFUSE),
+    (
+        "B10 split differently",
+        lambda f: f.open and f.abandoned is None and bool(f.other_splits),
+        Verb.REFUSE,
+    ),
+    ("B11 adopted, half-committed", lambda f: f.whole and f.unsure, Verb.REFUSE),
+    ("B12 to be written", lambda f: f.whole and not f.unsure, Verb.WRITE),
+)
+
+
+def decide_batch(facts: BatchFacts) -> Decision:
+    """What the driver must do with a batch, before any task starts."""
+    case, verb = _match(BATCH_TABLE, facts)
+    error = _batch_refusal(case, facts) if verb is Verb.REFUSE else None
+    return Decision(case, verb, error.at(facts.run.query, facts.batch) if error else None)
+
+
+def _batch_refusal(case: str, facts: BatchFacts) -> SparkEosError:
+    if case.startswith("B2"):
+        return ledger_lost(facts.run, facts.batch)
+    if case.startswith("B7"):
+        return _checkpoint_behind(facts.sealed, facts.committed)
+    if facts.ours and facts.abandoned is not None:
+        return _abandoned(facts.abandoned)
+    if case.startswith("B10"):
+        return _split_changed(facts.other_splits, facts.lanes)
+    if case.startswith("B4"):
+        return _other_checkpoint(facts)
+    return OtherCheckpoint(
+        f"a batch of checkpoint {facts.view.query.checkpoint if facts.view.query else '?'} is half-committed and "
+        "its lanes shared source partitions (or nobody knows), so the committed offsets can't tell which rows "
+        "were written",
+        do="Go on with the checkpoint that the batch belongs to, without on.other.checkpoint=adopt. If it is "
+        "lost, take another query.id and remove this batch's rows downstream by hand.",
+    )
+
+
+# --- what the refusals say ------------------------------------------------------------------------------------
+
+
+def taken_over(run: Run, query: QueryRow) -> Fenced:
+    """The error of a run that finds a newer one in the query's row."""
+    return Fenced(
+        f"run {query.run} took over this query at {query.since}; this run, {run.run}, must not write any more",
+        do="Nothing, if the query was restarted elsewhere on purpose. Else stop one of the two: only one run of "
+        "a query id can write.",
+        query=run.query,
+    )
+
+
+def ledger_lost(run: Run, batch: int) -> LedgerLost:
+    """The error for a batch that the ledger can't be asked about any more."""
+    return LedgerLost(
+        f"the ledger has no row of this query, and batch {batch} needs one: the group was deleted, its offsets "
+        "expired (offsets.retention.minutes, by default 7 days without a run), or the query used another sink",
+        do="If the last batch is certainly not in Kafka (or the query used another sink until now), start with "
+        "the option on.missing.ledger=start once. Else compare the topics with the checkpoint first.",
+        query=run.query,
+        batch=batch,
+    )
+
+
+def _checkpoint_behind(sealed: int, committed: int) -> CheckpointBehind:
+    return CheckpointBehind(
+        f"the ledger already has batch {max(sealed, committed) - 1}: this checkpoint is an older copy",
+        do="Use the newest checkpoint. If it is lost, start with a new checkpoint and on.other.checkpoint=adopt: "
+        "rows that were already processed are dropped by their source position.",
+    )
+
+
+def _abandoned(batch: int) -> BatchAbandoned:
+    return BatchAbandoned(
+        f"batch {batch} was committed in part and never finished, and the query went on without it: an exception "
+        "of the sink was swallowed, or the checkpoint was edited",
+        do=f"Stop the query, remove the entries {batch} and above from offsets/ and commits/ of the checkpoint "
+        "(Spark then runs that batch again; its committed lanes are skipped), and let the sink's errors through.",
+    )
+
+
+def _split_changed(before: set[int], now: int) -> SplitChanged:
+    was = ", ".join(str(lanes) for lanes in sorted(before)) or "?"
+    return SplitChanged(
+        f"some lanes of this batch are committed as parts of {was} lanes, and it comes back with {now}",
+        do="Give the query the parallelism it had (spark.sql.shuffle.partitions, minPartitions, repartition) "
+        "until this batch is through; change it afterwards.",
+    )
+
+
+def _other_checkpoint(facts: BatchFacts) -> OtherCheckpoint:
+    owner = facts.view.query.checkpoint if facts.view.query else "?"
+    return OtherCheckpoint(
+        f"query id {facts.run.query} belongs to checkpoint {owner}, and this run is on {facts.run.checkpoint}",
+        do="Give another query its own query.id. If the checkpoint was lost, set on.other.checkpoint=adopt (rows "
+        "must carry the column source): what was already processed is dropped by its source position.",
+    )
+
+
+def adoption_blind(why: str) -> OtherCheckpoint:
+    """The error of an adopted checkpoint whose rows' positions can't be compared with the group's offsets."""
+    return OtherCheckpoint(
+        f"rows that were already processed can't be told: {why}",
+        do="Give the query a new query.id, and start it where the old one ended.",
+    )
+
+
+def _match(table: tuple[tuple[str, Callable[..., bool], Verb], ...], facts: object) -> tuple[str, Verb]:
+    found = [(case, verb) for case, applies, verb in table if applies(facts)]
+    if len(found) != 1:
+        raise AssertionError(f"{len(found)} cases of the decision table match {facts}: {found}")
+    return found[0]

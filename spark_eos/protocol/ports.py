@@ -1,0 +1,91 @@
+"""What the protocol needs of Kafka and of Spark, as narrow interfaces. Implemented in `spark_eos.kafka`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow, Row
+from spark_eos.protocol.names import LaneTask
+from spark_eos.protocol.positions import Offsets, SourceRange, TopicPartition
+
+
+class Rows(Protocol):
+    """Some rows of a lane, in order."""
+
+    def __len__(self) -> int: ...
+
+    def ranges(self) -> Sequence[SourceRange]:
+        """Where they came from; empty where they carry no source positions."""
+
+    def beyond(self, floor: Mapping[TopicPartition, int]) -> Rows:
+        """The rows at or above their source partition's floor; rows of other partitions stay."""
+
+
+class Transaction(Protocol):
+    """A fresh transactional producer: one transactional.id, one transaction at a time.
+
+    Every method raises `TransactionAborted`, `Fenced`, `Unconfirmed`, a `RecordError` or a `ClusterError`.
+    """
+
+    def fence(self) -> None:
+        """`init_transactions`: older producers are fenced, what they left open is aborted or completed."""
+
+    def begin(self) -> None: ...
+
+    def write(self, rows: Rows) -> None:
+        """Queue rows for sending."""
+
+    def flush(self) -> None:
+        """Wait for every row's delivery; raises the first delivery error, as the record it is about."""
+
+    def commit_offsets(self, rows: Iterable[Row], offsets: Offsets) -> None:
+        """Add ledger rows and source offsets to the transaction."""
+
+    def commit(self) -> None:
+        """Commit. `Unconfirmed` if nobody can know whether it did."""
+
+    def abort(self) -> None:
+        """Abort as well as may be; never raises (the next fence aborts what this could not)."""
+
+
+OpenTransaction = Callable[[str], AbstractContextManager[Transaction]]
+"""Makes a fresh producer for a transactional.id; leaving the context drops it, whatever its state."""
+
+
+class LaneLedger(Protocol):
+    """The ledger as a lane may see it. Reads are stable: they wait while a row is in an open transaction."""
+
+    def query(self) -> QueryRow | None:
+        """The query's row alone."""
+
+    def lane(self, lane: int) -> tuple[QueryRow | None, LaneRow | None]:
+        """The query's row and one lane's. Only after the fence: before it, a dead attempt's transaction can be open."""
+
+
+class QueryLedger(LaneLedger, Protocol):
+    """The ledger as the driver sees it."""
+
+    def ensure(self, lanes: int) -> None:
+        """Create the ledger topic if it is absent; widen it until every lane has its partition."""
+
+    def view(self, stable: bool) -> LedgerView:
+        """All rows. `stable` waits until none of them is in an open transaction."""
+
+    def offsets(self, keys: Iterable[TopicPartition]) -> Offsets:
+        """Committed offsets of source partitions, stable; 0 where nothing is committed."""
+
+
+@dataclass(frozen=True)
+class LanePorts:
+    """What `run_lane` needs."""
+
+    ledger: LaneLedger
+    open_transaction: OpenTransaction
+
+
+RowStream = Iterator[Rows]
+BeforeStep = Callable[[str, LaneTask], None]
+"""Called in the task with a step's name before that step, for tracing and fault injection."""

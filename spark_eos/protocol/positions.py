@@ -1,0 +1,103 @@
+"""Where rows came from: source ranges, the fingerprint of a lane, and the offsets to commit."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+TopicPartition = tuple[str, int]
+Offsets = dict[TopicPartition, int]
+"""Topic and partition to offset."""
+
+
+@dataclass(frozen=True)
+class SourceRange:
+    """Rows of one source partition: how many, with the smallest and the largest offset among them."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    rows: int
+
+    @property
+    def key(self) -> TopicPartition:
+        return self.topic, self.partition
+
+    def joined(self, other: SourceRange) -> SourceRange:
+        """This range and another one of the same source partition."""
+        first, last = min(self.first, other.first), max(self.last, other.last)
+        return SourceRange(self.topic, self.partition, first, last, self.rows + other.rows)
+
+
+@dataclass(frozen=True)
+class Fingerprint:
+    """What a lane was made of: its row count and a digest of its source ranges. Equal if the replay is."""
+
+    rows: int
+    digest: str
+
+
+class Tally:
+    """Counts the rows of a lane, batch by batch, whether they are written or not."""
+
+    def __init__(self) -> None:
+        self.rows = 0
+        self._ranges: dict[TopicPartition, SourceRange] = {}
+
+    def add(self, rows: int, ranges: Iterable[SourceRange]) -> None:
+        self.rows += rows
+        for each in ranges:
+            known = self._ranges.get(each.key)
+            self._ranges[each.key] = known.joined(each) if known else each
+
+    @property
+    def ranges(self) -> tuple[SourceRange, ...]:
+        """One range for each source partition, sorted."""
+        return tuple(self._ranges[key] for key in sorted(self._ranges))
+
+    @property
+    def fingerprint(self) -> Fingerprint:
+        listed = [[r.topic, r.partition, r.first, r.last, r.rows] for r in self.ranges]
+        digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
+        return Fingerprint(self.rows, digest)
+
+
+def offsets_after(ranges: Iterable[SourceRange], floor: Mapping[TopicPartition, int]) -> Offsets:
+    """Offsets to commit once these ranges are processed: the largest one + 1, never below the floor."""
+    after: Offsets = {}
+    for each in ranges:
+        after[each.key] = max(after.get(each.key, floor.get(each.key, 0)), each.last + 1)
+    return after
+
+
+def is_aligned(lanes: Iterable[Iterable[SourceRange]]) -> bool:
+    """Whether no source partition's rows are spread over several lanes.
+
+    Only then do the lanes' own offset commits, one by one, tell what was processed.
+    """
+    seen: set[TopicPartition] = set()
+    for ranges in lanes:
+        keys = {each.key for each in ranges}
+        if keys & seen:
+            return False
+        seen |= keys
+    return True
+
+
+def offsets_in_log(entry: Any) -> Offsets:
+    """Kafka offsets in one source's entry of Spark's offset log: {"topic": {"0": 12}}; empty for other sources."""
+    if not isinstance(entry, dict):
+        return {}
+    found: Offsets = {}
+    for topic, partitions in entry.items():
+        if not isinstance(partitions, dict):
+            return {}
+        for partition, offset in partitions.items():
+            if not (str(partition).isdigit() and isinstance(offset, int) and not isinstance(offset, bool)):
+                return {}
+            found[topic, int(partition)] = offset
+    return found

@@ -1,0 +1,223 @@
+"""A lane, step by step. The only place with this control flow; DESIGN.md numbers the steps the same way.
+
+    1 peek     the first rows; a lane without any ends here, with no producer
+    2 fence    a fresh producer, `init_transactions`
+    3 check    the lane's and the query's ledger rows: write, skip or refuse
+    4 write    begin, every row, flush
+    5 offsets  the lane's ledger row and the source offsets into the same transaction
+    6 commit   acknowledged, aborted, or unconfirmed: never a guess
+
+Exactly once, because rows, ledger row and source offsets become visible in one transaction, and because a later
+attempt fences before it reads the ledger: what it then reads is final (KIP-98, KIP-447).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from itertools import chain
+
+from spark_eos.errors import Fenced, ReplayDiffers, SparkEosError
+from spark_eos.protocol.decide import Verb, adoption_blind, decide_lane, taken_over
+from spark_eos.protocol.ledger import LaneRow
+from spark_eos.protocol.names import LaneTask
+from spark_eos.protocol.ports import BeforeStep, LaneLedger, LanePorts, Rows, Transaction
+from spark_eos.protocol.positions import Fingerprint, SourceRange, Tally, TopicPartition, offsets_after
+
+
+class Step(str, Enum):
+    """The steps of a lane, in order; REPORT is after the last, when the driver has yet to be told."""
+
+    PEEK = "peek"
+    FENCE = "fence"
+    CHECK = "check"
+    WRITE = "write"
+    OFFSETS = "offsets"
+    COMMIT = "commit"
+    REPORT = "report"
+
+
+class Outcome(str, Enum):
+    """How a lane's attempt ended well. Every other end is an error."""
+
+    EMPTY = "empty"
+    SKIPPED = "skipped"
+    COMMITTED = "committed"
+
+
+@dataclass(frozen=True)
+class LaneReport:
+    """What a lane tells the driver.
+
+    Args:
+        batch, lane: which one.
+        outcome: EMPTY, SKIPPED (an earlier attempt had committed it) or COMMITTED.
+        fingerprint: all rows of the lane, dropped ones too.
+        dropped: rows below the floor, which an adopted query had processed before.
+        ranges: where the rows came from.
+    """
+
+    batch: int
+    lane: int
+    outcome: Outcome
+    fingerprint: Fingerprint
+    dropped: int = 0
+    ranges: tuple[SourceRange, ...] = ()
+
+    def to_json(self) -> str:
+        ranges = [[r.topic, r.partition, r.first, r.last, r.rows] for r in self.ranges]
+        print_ = [self.fingerprint.rows, self.fingerprint.digest]
+        return json.dumps([self.batch, self.lane, self.outcome.value, print_, self.dropped, ranges])
+
+    @classmethod
+    def from_json(cls, text: str) -> LaneReport:
+        batch, lane, outcome, print_, dropped, ranges = json.loads(text)
+        found = tuple(SourceRange(*each) for each in ranges)
+        return cls(batch, lane, Outcome(outcome), Fingerprint(*print_), dropped, found)
+
+
+def run_lane(
+    task: LaneTask,
+    stream: Iterator[Rows],
+    ports: LanePorts,
+    *,
+    floor: Mapping[TopicPartition, int],
+    before_step: Callable[[Step], None],
+) -> LaneReport:
+    """Write one lane of one batch exactly once, or find that it is written.
+
+    Args:
+        task: who writes what.
+        stream: the lane's rows in order, in pieces; each piece has at least one row.
+        ports: Kafka.
+        floor: source position below which rows are dropped, by source partition; empty unless adopting.
+        before_step: told each step before it begins.
+
+    Raises:
+        SparkEosError: with query, batch and lane filled in. Nothing of this attempt is or becomes visible,
+            except after `Unconfirmed`, where the next attempt's fence and check settle it.
+    """
+    try:
+        return _Lane(task, ports, floor, before_step).run(stream)
+    except Fenced as error:
+        raise _explained(error, task, ports.ledger) from error
+    except SparkEosError as error:
+        raise error.at(task.run.query, task.batch, task.lane) from error.__cause__
+
+
+@dataclass
+class _Lane:
+    task: LaneTask
+    ports: LanePorts
+    floor: Mapping[TopicPartition, int]
+    before_step: Callable[[Step], None]
+    tally: Tally = field(default_factory=Tally)
+    dropped: int = 0
+
+    def run(self, stream: Iterator[Rows]) -> LaneReport:
+        self.before_step(Step.PEEK)
+        first = next(stream, None)
+        if first is None:
+            return self._report(Outcome.EMPTY)
+        stream = chain([first], stream)
+        # A run that was taken over must not fence its successor's lanes; the check after the fence decides.
+        self._refuse_if_taken_over()
+
+        self.before_step(Step.FENCE)
+        with self.ports.open_transaction(self.task.transactional_id) as transaction:
+            transaction.fence()
+            self.before_step(Step.CHECK)
+            query, row = self.ports.ledger.lane(self.task.lane)
+            decision = decide_lane(self.task, query, row)
+            if decision.error:
+                raise decision.error
+            if decision.verb is Verb.SKIP:
+                return self._skip(row, stream)
+            self._transact(transaction, stream)
+        self.before_step(Step.REPORT)
+        return self._report(Outcome.COMMITTED)
+
+    def _transact(self, transaction: Transaction, stream: Iterator[Rows]) -> None:
+        self.before_step(Step.WRITE)
+        transaction.begin()
+        try:
+            for rows in stream:
+                transaction.write(self._kept(rows))
+            transaction.flush()
+            self.before_step(Step.OFFSETS)
+            transaction.commit_offsets([self._row()], offsets_after(self.tally.ranges, self.floor))
+        except BaseException:
+            transaction.abort()
+            raise
+        self.before_step(Step.COMMIT)
+        transaction.commit()
+
+    def _kept(self, rows: Rows) -> Rows:
+        self.tally.add(len(rows), rows.ranges())
+        if not self.floor:
+            return rows
+        known = {topic for topic, _ in self.floor}
+        for each in rows.ranges():
+            if each.topic not in known:
+                raise adoption_blind(f"a row comes from {each.topic}, which is no Kafka source of the query")
+        kept = rows.beyond(self.floor)
+        self.dropped += len(rows) - len(kept)
+        return kept
+
+    def _skip(self, row: LaneRow | None, stream: Iterator[Rows]) -> LaneReport:
+        for rows in stream:
+            self.tally.add(len(rows), rows.ranges())
+        wrote_this = row is not None and row.next_batch == self.task.batch + 1
+        if row and wrote_this and row.fingerprint != self.tally.fingerprint:
+            raise _replay_differs(row.fingerprint, self.tally.fingerprint)
+        return self._report(Outcome.SKIPPED)
+
+    def _row(self) -> LaneRow:
+        task = self.task
+        return LaneRow(
+            lane=task.lane,
+            next_batch=task.batch + 1,
+            checkpoint=task.run.checkpoint,
+            run=task.run.run,
+            attempt=task.attempt,
+            lanes=task.lanes,
+            fingerprint=self.tally.fingerprint,
+        )
+
+    def _refuse_if_taken_over(self) -> None:
+        query = self.ports.ledger.query()
+        if query is not None and query.run != self.task.run.run:
+            raise taken_over(self.task.run, query)
+
+    def _report(self, outcome: Outcome) -> LaneReport:
+        tally = self.tally
+        return LaneReport(self.task.batch, self.task.lane, outcome, tally.fingerprint, self.dropped, tally.ranges)
+
+
+def traced(task: LaneTask, before_step: BeforeStep | None) -> Callable[[Step], None]:
+    """A user's `before_step` (or none), as `run_lane` calls it."""
+    if before_step is None:
+        return lambda _: None
+    return lambda step: before_step(step.value, task)
+
+
+def _explained(error: Fenced, task: LaneTask, ledger: LaneLedger) -> Fenced:
+    """A fenced attempt, with the run that fenced it where the ledger knows."""
+    try:
+        query = ledger.query()
+    except SparkEosError:
+        query = None
+    newer = query is not None and query.run != task.run.run
+    found = taken_over(task.run, query) if newer and query else error
+    return found.at(task.run.query, task.batch, task.lane)
+
+
+def _replay_differs(before: Fingerprint, now: Fingerprint) -> ReplayDiffers:
+    return ReplayDiffers(
+        f"this lane is committed with {before.rows} rows (sources {before.digest}), and its replay has {now.rows} "
+        f"rows (sources {now.digest}): the query does not give the same rows to the same lane again",
+        do="Look for rand(), current time, a shuffle on something unstable, or an upstream table that changed. "
+        "Lanes that were committed are right; compare the others' rows before you go on.",
+    )

@@ -1,0 +1,75 @@
+"""The sink's columns: which a DataFrame must and may have, and their types."""
+
+from __future__ import annotations
+
+from pyspark.sql import DataFrame
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from spark_eos.errors import SchemaError
+
+TEXT_OR_BYTES = (StringType(), BinaryType())
+HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
+SOURCE = StructType(
+    [StructField("topic", StringType()), StructField("partition", IntegerType()), StructField("offset", LongType())]
+)
+
+COLUMNS: dict[str, tuple[DataType, ...]] = {
+    "key": TEXT_OR_BYTES,
+    "value": TEXT_OR_BYTES,
+    "topic": (StringType(),),
+    "partition": (IntegerType(),),
+    "headers": (HEADERS,),
+    "timestamp": (TimestampType(),),
+    "source": (SOURCE,),
+}
+"""Column to the types it may have: those of Spark's Kafka sink, and `timestamp` and `source`."""
+
+
+def sink_columns(df: DataFrame, topic: str | None) -> DataFrame:
+    """The DataFrame with the sink's columns only.
+
+    Args:
+        df: what the user writes.
+        topic: the sink's option topic.
+
+    Raises:
+        SchemaError: `value` is missing, or `topic` is and there is no option; a column that the sink does not know
+            (it would be lost without a word); a wrong type.
+    """
+    found = {field.name.lower(): field.dataType for field in df.schema}
+    for name in ("value",) if topic else ("value", "topic"):
+        if name not in found:
+            also = ", or set the option topic" if name == "topic" else ""
+            raise SchemaError(
+                f"column {name} is missing (there are: {', '.join(found)})", do=f"Add it{also}."
+            )
+    unknown = [name for name in found if name not in COLUMNS]
+    if unknown:
+        raise SchemaError(
+            f"the sink does not know column {', '.join(unknown)}",
+            do=f"Select only what is to be written: {', '.join(COLUMNS)}. Put the rest into value.",
+        )
+    for name, dtype in found.items():
+        if not any(_same(dtype, allowed) for allowed in COLUMNS[name]):
+            wanted = " or ".join(allowed.simpleString() for allowed in COLUMNS[name])
+            raise SchemaError(
+                f"column {name} has type {dtype.simpleString()} and must be {wanted}", do="Cast it, or to_json() it."
+            )
+    # With an option topic the column is not read: rows go where the option says, as in Spark's sink.
+    names = [name for name in COLUMNS if name in found and not (name == "topic" and topic)]
+    return df.select(*names)
+
+
+def _same(one: DataType, other: DataType) -> bool:
+    """Equal types, whatever may be null in them."""
+    return one.simpleString() == other.simpleString()

@@ -1,0 +1,125 @@
+"""A lane's rows as Arrow gives them, and as the protocol and the producer want them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import repeat
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_eos.errors import SchemaError
+from spark_eos.kafka.topics import Headers, Record
+from spark_eos.protocol.positions import SourceRange, TopicPartition
+
+
+class ArrowRows:
+    """One Arrow batch of a lane, with the sink's columns (see `spark_eos.spark.columns`).
+
+    Args:
+        batch: some of key, value, topic, partition, headers, timestamp, source.
+        topic: topic of every row, or None to take the column's.
+    """
+
+    def __init__(self, batch: pa.RecordBatch, topic: str | None) -> None:
+        self._batch, self._topic = batch, topic
+
+    def __len__(self) -> int:
+        return int(self._batch.num_rows)
+
+    def ranges(self) -> Sequence[SourceRange]:
+        """Each source partition's smallest and largest offset here, computed by Arrow, not row by row."""
+        source = self._column("source")
+        if source is None:
+            return ()
+        topic, partition, offset = (source.field(name) for name in ("topic", "partition", "offset"))
+        table = pa.table({"t": topic, "p": partition, "o": offset}).filter(pc.is_valid(source))
+        grouped = table.group_by(["t", "p"], use_threads=False)
+        found = grouped.aggregate([("o", "min"), ("o", "max"), ("o", "count")])
+        columns = (found.column(name).to_pylist() for name in ("t", "p", "o_min", "o_max", "o_count"))
+        return [SourceRange(*each) for each in zip(*columns, strict=True)]
+
+    def beyond(self, floor: Mapping[TopicPartition, int]) -> ArrowRows:
+        """The rows that are not below the floor of their source partition."""
+        source = self._column("source")
+        if source is None:
+            return self
+        keep = pa.array([True] * len(self))
+        topic, partition, offset = (source.field(name) for name in ("topic", "partition", "offset"))
+        for each in self.ranges():
+            limit = floor.get(each.key, 0)
+            if each.first < limit:
+                here = pc.and_(pc.equal(topic, each.topic), pc.equal(partition, each.partition))
+                below = pc.fill_null(pc.and_(here, pc.less(offset, limit)), False)
+                keep = pc.and_(keep, pc.invert(below))
+        return ArrowRows(self._batch.filter(keep), self._topic)
+
+    def records(self) -> Iterator[Record]:
+        """The rows as records, in order."""
+        size = len(self)
+        topics: Any = repeat(self._topic, size) if self._topic is not None else self._list("topic")
+        headers = self._list("headers")
+        return map(
+            Record,
+            topics,
+            self._list("key"),
+            self._list("value"),
+            self._list("partition"),
+            map(_headers, headers) if self._column("headers") is not None else headers,
+            self._timestamps(),
+            _Positions(self._column("source"), size),
+        )
+
+    def _column(self, name: str) -> Any:
+        index = self._batch.schema.get_field_index(name)
+        return self._batch.column(index) if index >= 0 else None
+
+    def _list(self, name: str) -> Any:
+        column = self._column(name)
+        return repeat(None, len(self)) if column is None else column.to_pylist()
+
+    def _timestamps(self) -> Any:
+        """Milliseconds since 1970; 0 lets the client take the time of sending."""
+        column = self._column("timestamp")
+        if column is None:
+            return repeat(0, len(self))
+        micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
+        return pc.fill_null(pc.divide(micros, 1000), 0).to_pylist()
+
+
+class _Positions:
+    """Where each row came from, as text that is only made if an error asks for it."""
+
+    def __init__(self, source: Any, size: int) -> None:
+        self._source, self._size = source, size
+
+    def __iter__(self) -> Iterator[Position]:
+        return (Position(self._source, index) for index in range(self._size))
+
+
+class Position:
+    """One row's place: its source position where it has one, else its number in its Arrow batch."""
+
+    __slots__ = ("_index", "_source")
+
+    def __init__(self, source: Any, index: int) -> None:
+        self._source, self._index = source, index
+
+    def __str__(self) -> str:
+        found = self._source[self._index].as_py() if self._source is not None else None
+        if found is None:
+            return f"row {self._index} of its Arrow batch"
+        return f"from {found['topic']}-{found['partition']} offset {found['offset']}"
+
+
+def _headers(listed: list[dict[str, Any]] | None) -> Headers | None:
+    if listed is None:
+        return None
+    for each in listed:
+        if each is None or each["key"] is None:
+            raise SchemaError(
+                "a row has a header without a key",
+                do="Give every element of headers a key.",
+            )
+    return [(each["key"], each["value"]) for each in listed]

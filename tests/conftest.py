@@ -1,0 +1,61 @@
+"""One real broker and one real Spark for the whole test run, and topics that no two tests share."""
+
+from __future__ import annotations
+
+import os
+import sys
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+# Spark's workers must run the same Python, and nothing may listen beyond loopback.
+os.environ["PYSPARK_PYTHON"] = sys.executable
+os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+@pytest.fixture(scope="session")
+def kafka():
+    from spark_eos.testing import EmbeddedKafka
+
+    with EmbeddedKafka(config={"transaction.max.timeout.ms": "120000"}) as broker:
+        yield broker
+
+
+@pytest.fixture
+def topic(kafka) -> Callable[..., str]:
+    """Makes a topic with a name of its own: `topic(partitions=1, config=None, name=None)`."""
+
+    def make(partitions: int = 1, config: dict[str, str] | None = None, name: str | None = None) -> str:
+        unique = f"{name or 'topic'}-{uuid.uuid4().hex[:8]}"
+        kafka.create_topic(unique, partitions=partitions, config=config or {})
+        return unique
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory) -> Iterator[object]:
+    from pyspark.sql import SparkSession
+
+    warehouse: Path = tmp_path_factory.mktemp("warehouse")
+    session = (
+        SparkSession.builder.master("local[2,4]")
+        .appName("spark-eos tests")
+        .config("spark.ui.enabled", "false")
+        .config("spark.driver.bindAddress", "127.0.0.1")
+        .config("spark.driver.memory", "1g")
+        .config("spark.sql.shuffle.partitions", "2")
+        .config("spark.sql.warehouse.dir", str(warehouse))
+        .config("spark.sql.session.timeZone", "UTC")
+        .getOrCreate()
+    )
+    session.sparkContext.setLogLevel("OFF")
+    yield session
+    session.stop()
+
+
+@pytest.fixture
+def query_id() -> str:
+    return f"query-{uuid.uuid4().hex[:8]}"

@@ -1,0 +1,115 @@
+"""A query on the real broker, without Spark: what the tests of the protocol run against."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field, replace
+from functools import partial
+
+import pyarrow as pa
+from confluent_kafka import Consumer, TopicPartition
+
+from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.ledger import KafkaLedger
+from spark_eos.kafka.producer import ProducerFactory
+from spark_eos.kafka.topics import KnownTopics
+from spark_eos.options import ClientSettings
+from spark_eos.protocol.driver import Policy, QueryRun
+from spark_eos.protocol.names import LaneTask, Run
+from spark_eos.protocol.ports import LanePorts
+from spark_eos.protocol.transaction import LaneReport, run_lane
+from spark_eos.spark.rows import ArrowRows
+
+SOURCE_TYPE = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
+
+
+def rows_of(values: Iterable[object], source: tuple[str, int, int] | None = None, **columns) -> ArrowRows:
+    """Rows with these values, `source` being where the first one came from."""
+    values = list(values)
+    arrays = {"value": pa.array([None if v is None else str(v).encode() for v in values], pa.binary())}
+    if source is not None:
+        topic, partition, first = source
+        places = [{"topic": topic, "partition": partition, "offset": first + i} for i in range(len(values))]
+        arrays["source"] = pa.array(places, SOURCE_TYPE)
+    arrays |= columns
+    return ArrowRows(pa.RecordBatch.from_pydict(arrays), None)
+
+
+def committed_values(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """Everything in a topic, as a plain consumer reads it, partition by partition."""
+    settings = {"bootstrap.servers": bootstrap, "group.id": "test", "isolation.level": isolation}
+    settings |= {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
+    consumer = Consumer(settings)
+    try:
+        partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
+        found: list[bytes] = []
+        ended = 0
+        while ended < len(partitions):
+            message = consumer.poll(10)
+            assert message is not None, "the reader is held back"
+            if message.error():
+                ended += 1
+            else:
+                found.append(message.value())
+        return found
+    finally:
+        consumer.close()
+
+
+@dataclass
+class Query:
+    """One query id on one cluster; `run()` starts runs of it, `lane()` writes a lane as a Spark task would."""
+
+    bootstrap: str
+    query: str
+    topic: str
+    client: dict[str, str] = field(default_factory=dict)
+    ledger_topic: str = "spark-eos-ledger"
+    call_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        settings = ClientSettings({"bootstrap.servers": self.bootstrap, **self.client})
+        self.cluster = Cluster(settings)
+        self.ledger = KafkaLedger(self.cluster, settings, 1, self.ledger_topic, self.query)
+        metadata = self.ledger.group_metadata()
+        self.factory = ProducerFactory(settings, 1, self.ledger_topic, metadata, self.call_timeout_s)
+
+    def run(self, run: str | None = None, checkpoint: str = "checkpoint", **policy: bool) -> QueryRun:
+        identity = Run(self.query, checkpoint, run or f"run-{uuid.uuid4().hex[:6]}")
+        return QueryRun(identity, self.ledger, self.factory.open, Policy(**policy), lambda: "2026-01-01T00:00:00Z")
+
+    @property
+    def ports(self) -> LanePorts:
+        topics = KnownTopics({}, partial(self.cluster.require, what_for="a test"))
+        return LanePorts(self.ledger, partial(self.factory.open, topics=topics))
+
+    def lane(
+        self, run: QueryRun, batch: int, stream: Iterable[ArrowRows], lane=0, lanes=1, floor=None, before_step=None
+    ) -> LaneReport:
+        task = LaneTask(run.run, batch, lane, lanes, attempt=0)
+        pieces: Iterator[ArrowRows] = (self.to_topic(rows) for rows in stream)
+        return run_lane(task, pieces, self.ports, floor=floor or {}, before_step=before_step or (lambda step: None))
+
+    def to_topic(self, rows: ArrowRows) -> ArrowRows:
+        has_topic = "topic" in rows._batch.schema.names
+        return ArrowRows(rows._batch, None if has_topic else self.topic)
+
+    def batch(self, run: QueryRun, batch: int, lanes: list[list[ArrowRows]], sources=()) -> list[LaneReport] | None:
+        """Open, write every lane, seal; None where the batch was sealed before."""
+        plan = run.open(batch, len(lanes), sources)
+        if plan.skip:
+            return None
+        reports = [self.lane(run, batch, rows, i, len(lanes), plan.floor) for i, rows in enumerate(lanes)]
+        run.seal(batch, len(lanes), reports, {})
+        return reports
+
+    def values(self, topic: str | None = None) -> list[str]:
+        return [value.decode() for value in committed_values(self.bootstrap, topic or self.topic)]
+
+    def uncommitted(self) -> list[str]:
+        return [v.decode() for v in committed_values(self.bootstrap, self.topic, "read_uncommitted")]
+
+    def but(self, **changes) -> Query:
+        return replace(self, **changes)

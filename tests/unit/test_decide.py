@@ -1,0 +1,133 @@
+"""The two decision tables: over all inputs exactly one case matches, and the telling cases decide as DESIGN.md says."""
+
+from __future__ import annotations
+
+from itertools import product
+
+import pytest
+
+from spark_eos.errors import BatchAbandoned, CheckpointBehind, Fenced, LedgerLost, OtherCheckpoint, SplitChanged
+from spark_eos.protocol.decide import BATCH_TABLE, LANE_TABLE, BatchFacts, LaneFacts, Verb, decide_batch, decide_lane
+from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
+from spark_eos.protocol.names import LaneTask, Run
+from spark_eos.protocol.positions import Fingerprint
+
+RUN = Run("q", "checkpoint", "run")
+BATCH = 7
+PRINT = Fingerprint(1, "d")
+
+
+def query_row(next_batch=BATCH, checkpoint="checkpoint", run="run", aligned=None, adopted=False):
+    return QueryRow(next_batch, checkpoint, run, "then", 2, aligned, adopted)
+
+
+def lane_row(lane=0, next_batch=BATCH, checkpoint="checkpoint", lanes=2):
+    return LaneRow(lane, next_batch, checkpoint, "any", 0, lanes, PRINT)
+
+
+BATCHES = (0, BATCH - 2, BATCH, BATCH + 1, BATCH + 2)
+QUERY_ROWS = [
+    None,
+    *(query_row(*each) for each in product(BATCHES, ("checkpoint", "other"), ("run", "newer"), (None, True, False))),
+    *(query_row(n, adopted=True, aligned=a) for n, a in product(BATCHES, (None, True, False))),
+]
+LANE_ROWS = [None, *(lane_row(0, *each) for each in product(BATCHES, ("checkpoint", "other"), (2, 3)))]
+
+
+def lane_inputs():
+    for batch, query, row in product((0, BATCH), QUERY_ROWS, LANE_ROWS):
+        yield LaneFacts(LaneTask(RUN, batch, 0, 2, 0), query, row)
+
+
+def batch_inputs():
+    for batch, query, row, start, adopt in product((0, BATCH), QUERY_ROWS, LANE_ROWS, (True, False), (True, False)):
+        yield BatchFacts(RUN, batch, 2, LedgerView(query, {0: row} if row else {}), start, adopt)
+
+
+@pytest.mark.parametrize(("table", "inputs"), [(LANE_TABLE, lane_inputs), (BATCH_TABLE, batch_inputs)])
+def test_exactly_one_case_matches_every_input_and_every_case_matches_some(table, inputs):
+    matched = set()
+    for facts in inputs():
+        cases = [name for name, applies, _ in table if applies(facts)]
+        assert len(cases) == 1, (facts, cases)
+        matched.update(cases)
+    assert matched == {name for name, _, _ in table}
+
+
+def test_every_refusal_has_an_error_with_what_to_do():
+    for facts in batch_inputs():
+        decision = decide_batch(facts)
+        assert (decision.error is not None) == (decision.verb is Verb.REFUSE)
+        assert decision.error is None or (decision.error.do and decision.error.query == "q")
+    for facts in lane_inputs():
+        decision = decide_lane(facts.task, facts.query, facts.row)
+        assert (decision.error is not None) == (decision.verb is Verb.REFUSE)
+
+
+LANES = [
+    ("L1", None, None, Verb.REFUSE, LedgerLost),
+    ("L2", query_row(run="newer"), None, Verb.REFUSE, Fenced),
+    ("L3", query_row(BATCH + 2), None, Verb.REFUSE, CheckpointBehind),
+    ("L3", query_row(), lane_row(next_batch=BATCH + 2), Verb.REFUSE, CheckpointBehind),
+    ("L4", query_row(), lane_row(next_batch=BATCH + 1, lanes=3), Verb.REFUSE, SplitChanged),
+    ("L5", query_row(), lane_row(next_batch=BATCH + 1), Verb.SKIP, type(None)),
+    ("L6", query_row(BATCH + 1), lane_row(), Verb.SKIP, type(None)),
+    ("L7", query_row(), lane_row(), Verb.WRITE, type(None)),
+    ("L7", query_row(), lane_row(next_batch=BATCH + 1, checkpoint="other"), Verb.WRITE, type(None)),
+]
+
+
+@pytest.mark.parametrize(("case", "query", "row", "verb", "error"), LANES)
+def test_lane_cases(case, query, row, verb, error):
+    decision = decide_lane(LaneTask(RUN, BATCH, 0, 2, 0), query, row)
+    assert decision.case.startswith(case + " ")
+    assert decision.verb is verb
+    assert type(decision.error) is error
+
+
+def decide(batch, query, *lanes, start=False, adopt=False):
+    view = LedgerView(query, {row.lane: row for row in lanes})
+    return decide_batch(BatchFacts(RUN, batch, 2, view, start, adopt))
+
+
+HALF = lane_row(next_batch=BATCH + 1)
+BATCHES_DECIDED = [
+    ("B1", decide(0, None), Verb.WRITE, type(None)),
+    ("B2", decide(BATCH, None), Verb.REFUSE, LedgerLost),
+    ("B2", decide(0, None, lane_row(next_batch=1)), Verb.REFUSE, LedgerLost),
+    ("B3", decide(BATCH, None, start=True), Verb.WRITE, type(None)),
+    ("B4", decide(0, query_row(checkpoint="other")), Verb.REFUSE, OtherCheckpoint),
+    (
+        "B5",
+        decide(0, query_row(checkpoint="other"), lane_row(next_batch=BATCH + 1, checkpoint="other"), adopt=True),
+        Verb.REFUSE,
+        OtherCheckpoint,
+    ),
+    ("B6", decide(0, query_row(checkpoint="other"), adopt=True), Verb.ADOPT, type(None)),
+    (
+        "B6",
+        decide(
+            0,
+            query_row(checkpoint="other", aligned=True),
+            lane_row(next_batch=BATCH + 1, checkpoint="other"),
+            adopt=True,
+        ),
+        Verb.ADOPT,
+        type(None),
+    ),
+    ("B7", decide(BATCH, query_row(BATCH + 2)), Verb.REFUSE, CheckpointBehind),
+    ("B7", decide(BATCH, query_row(), lane_row(next_batch=BATCH + 2)), Verb.REFUSE, CheckpointBehind),
+    ("B8", decide(BATCH, query_row(BATCH + 1)), Verb.SKIP, type(None)),
+    ("B9", decide(BATCH, query_row(BATCH - 1), lane_row(next_batch=BATCH)), Verb.REFUSE, BatchAbandoned),
+    ("B10", decide(BATCH, query_row(), lane_row(next_batch=BATCH + 1, lanes=3)), Verb.REFUSE, SplitChanged),
+    ("B11", decide(BATCH, query_row(adopted=True, aligned=False), HALF), Verb.REFUSE, OtherCheckpoint),
+    ("B12", decide(BATCH, query_row(), HALF), Verb.WRITE, type(None)),
+    ("B12", decide(BATCH, query_row(BATCH - 3)), Verb.WRITE, type(None)),
+]
+
+
+@pytest.mark.parametrize(("case", "decision", "verb", "error"), BATCHES_DECIDED)
+def test_batch_cases(case, decision, verb, error):
+    assert decision.case.startswith(case + " ")
+    assert decision.verb is verb
+    assert type(decision.error) is error

@@ -1,0 +1,53 @@
+"""One direction: protocol imports only the standard library, kafka the protocol, spark both."""
+
+from __future__ import annotations
+
+import ast
+import sys
+from pathlib import Path
+
+import pytest
+
+import spark_eos
+
+ROOT = Path(spark_eos.__file__).parent
+OURS = {"spark_eos.errors", "spark_eos.options"}
+ALLOWED = {
+    "protocol": (set(sys.stdlib_module_names), {"spark_eos.errors", "spark_eos.protocol"}),
+    "kafka": (
+        set(sys.stdlib_module_names) | {"confluent_kafka", "tenacity", "pyarrow"},
+        OURS | {"spark_eos.source_options", "spark_eos.protocol", "spark_eos.kafka"},
+    ),
+    "spark": (
+        set(sys.stdlib_module_names) | {"pyspark", "pyarrow"},
+        OURS | {"spark_eos.source_options", "spark_eos.protocol", "spark_eos.kafka", "spark_eos.spark"},
+    ),
+}
+
+
+def imports(file: Path):
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{file}: relative import"
+            yield node.module or ""
+
+
+def inside(name: str, packages: set[str]) -> bool:
+    return any(name == package or name.startswith(package + ".") for package in packages)
+
+
+@pytest.mark.parametrize("layer", ALLOWED)
+def test_a_layer_imports_only_what_is_below_it(layer):
+    foreign, ours = ALLOWED[layer]
+    for file in (ROOT / layer).rglob("*.py"):
+        for name in imports(file):
+            allowed = inside(name, ours) if name.startswith("spark_eos") else name.split(".")[0] in foreign
+            assert allowed, f"{file.relative_to(ROOT)} imports {name}"
+
+
+def test_only_failures_names_error_codes():
+    for file in (ROOT / "kafka").glob("*.py"):
+        if file.name != "failures.py":
+            assert "KafkaError." not in file.read_text(), file.name
