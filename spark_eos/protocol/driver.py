@@ -16,7 +16,7 @@ be late; a seal is a single TxnOffsetCommit, and committing it early is right, s
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import Fenced, SparkEosError
@@ -74,6 +74,7 @@ class QueryRun:
         self._lease: Transaction | None = None
         self._row: QueryRow | None = None
         self._floor: Offsets = {}
+        self._ended: SparkEosError | None = None
 
     def open(self, batch: int, lanes: int, sources: Iterable[TopicPartition] = ()) -> BatchPlan:
         """Decide what becomes of a batch, before any of its tasks starts; the first time, take over.
@@ -88,6 +89,9 @@ class QueryRun:
             Fenced: a newer run took over.
             ClusterError: Kafka can't be reached or is not as needed.
         """
+        if self._ended is not None:
+            # A caller that swallowed it must not take the query back from the run that took over.
+            raise self._ended
         try:
             decision = self._take_over(batch, lanes, sources) if self._row is None else self._decide(batch, lanes)
             return BatchPlan(skip=decision.verb is Verb.SKIP, floor=self._floor)
@@ -223,14 +227,15 @@ class QueryRun:
         return self._row
 
     def _explained(self, error: SparkEosError) -> SparkEosError:
-        """A fenced driver, with the run that fenced it where the ledger knows."""
+        """A fenced driver, with the run that fenced it where the ledger knows. Its run has ended."""
         if not isinstance(error, Fenced):
             return error
-        try:
+        self._ended = error
+        with suppress(SparkEosError):
             row = self._ledger.query()
-        except SparkEosError:
-            return error
-        return taken_over(self.run, row) if row is not None and row.run != self.run.run else error
+            if row is not None and row.run != self.run.run:
+                self._ended = taken_over(self.run, row)
+        return self._ended
 
 
 def check_reports(batch: int, lanes: int, reports: Iterable[LaneReport]) -> None:

@@ -1,0 +1,242 @@
+"""Take-over, open and seal on a real broker: each row of the batch table, and two runs at once."""
+
+from __future__ import annotations
+
+import pytest
+from tests_support import Query, rows_of
+
+from spark_eos.errors import (
+    BatchAbandoned,
+    BrokerUnreachable,
+    CheckpointBehind,
+    Fenced,
+    LedgerLost,
+    OtherCheckpoint,
+    SplitChanged,
+    TransactionTimeoutTooLong,
+)
+from spark_eos.protocol.names import driver_transactional_id
+from spark_eos.protocol.transaction import Outcome, Step
+
+
+class Crash(BaseException):
+    """The driver or a task is gone."""
+
+
+def crash_at(step):
+    def crash(reached):
+        if reached is step:
+            raise Crash
+
+    return crash
+
+
+def half_written(query, source, run=None, batch=0, lanes=2):
+    """A batch of which lane 0 is committed and lane 1 died before its commit."""
+    run = run or query.run()
+    run.open(batch, lanes)
+    query.lane(run, batch, [rows_of("ab", (source, 0, 0))], 0, lanes)
+    with pytest.raises(Crash):
+        query.lane(run, batch, [rows_of("cd", (source, 1, 0))], 1, lanes, before_step=crash_at(Step.COMMIT))
+    return run
+
+
+def both_lanes(source):
+    return [[rows_of("ab", (source, 0, 0))], [rows_of("cd", (source, 1, 0))]]
+
+
+@pytest.fixture
+def source(topic):
+    return topic(2, name="in")
+
+
+def test_batches_are_opened_written_and_sealed(query, source):
+    run = query.run()
+    query.batch(run, 0, both_lanes(source))
+    query.batch(run, 1, [[rows_of("e", (source, 0, 2))], []])
+    row = query.ledger.query()
+    assert (row.next_batch, row.lanes, row.aligned, row.run) == (2, 2, True, run.run.run)
+    assert query.ledger.offsets([(source, 0), (source, 1)]) == {(source, 0): 3, (source, 1): 2}
+    assert sorted(query.values()) == list("abcde")
+
+
+def test_the_next_run_finishes_a_half_written_batch_and_holds_no_reader_back(query, source):
+    half_written(query, source)
+    reports = query.batch(query.run(), 0, both_lanes(source))
+    assert [report.outcome for report in reports] == [Outcome.SKIPPED, Outcome.COMMITTED]
+    assert sorted(query.values()) == list("abcd")
+
+
+def test_take_over_ends_what_lanes_left_open_that_the_new_run_does_not_use(query, source):
+    run = query.run()
+    run.open(0, 3)
+    with pytest.raises(Crash):
+        query.lane(run, 0, [rows_of("ab", (source, 0, 0))], 2, 3, before_step=crash_at(Step.COMMIT))
+    # Lane 2 never committed a row, so only the query's row tells that it was started.
+    query.batch(query.run(), 0, both_lanes(source))
+    assert sorted(query.values()) == list("abcd")
+
+
+def test_more_lanes_in_a_later_batch_are_noted_before_they_start(query, source):
+    run = query.run()
+    query.batch(run, 0, [[rows_of("a", (source, 0, 0))]])
+    run.open(1, 4)
+    assert query.ledger.query().lanes == 4
+    with pytest.raises(Crash):
+        query.lane(run, 1, [rows_of("b", (source, 0, 1))], 3, 4, before_step=crash_at(Step.COMMIT))
+    query.batch(query.run(), 1, [[rows_of("b", (source, 0, 1))]])
+    assert sorted(query.values()) == ["a", "b"]
+
+
+def test_a_sealed_batch_is_skipped_as_a_whole(query, source):
+    query.batch(query.run(), 0, both_lanes(source))
+    assert query.run().open(0, 2).skip
+    assert query.batch(query.run(), 0, both_lanes(source)) is None
+    assert sorted(query.values()) == list("abcd")
+
+
+def test_a_rival_driver_fences_and_the_loser_says_who_took_over(query, source):
+    old, new = query.run("old"), query.run("new")
+    old.open(0, 2)
+    query.lane(old, 0, both_lanes(source)[0], 0, 2)
+    reports = query.batch(new, 0, both_lanes(source))
+    assert [report.outcome for report in reports] == [Outcome.SKIPPED, Outcome.COMMITTED]
+    with pytest.raises(Fenced, match="run new took over this query at 2026"):
+        old.seal(0, 2, reports, {})
+    with pytest.raises(Fenced):
+        old.open(1, 2)
+    assert query.ledger.query().run == "new"
+    assert sorted(query.values()) == list("abcd")
+    query.batch(new, 1, [[rows_of("e", (source, 0, 2))]])
+    assert sorted(query.values()) == list("abcde")
+
+
+def refused_before_anyone_is_disturbed(query, error, batch, lanes=2, checkpoint="checkpoint", says="", **policy):
+    """A run that must refuse does so without fencing the run that is at work."""
+    before = (query.ledger.view(stable=True), query.values())
+    with pytest.raises(error, match=says) as raised:
+        query.run("refused", checkpoint, **policy).open(batch, lanes)
+    assert raised.value.do
+    assert (raised.value.query, raised.value.batch) == (query.query, batch)
+    assert (query.ledger.view(stable=True), query.values()) == before
+
+
+def test_a_later_batch_without_a_ledger_is_refused_unless_allowed(query, source):
+    refused_before_anyone_is_disturbed(query, LedgerLost, 5, says=r"batch 5.*on\.missing\.ledger=start")
+    query.batch(query.run(may_start=True), 5, both_lanes(source))
+    assert query.ledger.query().next_batch == 6
+    assert sorted(query.values()) == list("abcd")
+
+
+def test_an_old_copy_of_the_checkpoint_is_refused(query, source):
+    run = query.run()
+    for batch in range(3):
+        query.batch(run, batch, [[rows_of([batch], (source, 0, batch))]])
+    refused_before_anyone_is_disturbed(query, CheckpointBehind, 1, says="already has batch 2")
+    query.batch(run, 3, [[rows_of([3], (source, 0, 3))]])
+    assert sorted(query.values()) == list("0123")
+
+
+def test_a_half_written_batch_with_another_number_of_lanes_is_refused(query, source):
+    half_written(query, source)
+    # The dead lane's transaction is open; the look must not wait for it.
+    with pytest.raises(SplitChanged, match="2 lanes, and it comes back with 3"):
+        query.run("other-split").open(0, 3)
+    query.batch(query.run(), 0, both_lanes(source))
+    assert sorted(query.values()) == list("abcd")
+
+
+def test_a_half_written_batch_that_the_query_passed_over_is_refused(query, source):
+    run = half_written(query, source)
+    query.lane(run, 0, both_lanes(source)[1], 1, 2)
+    refused_before_anyone_is_disturbed(query, BatchAbandoned, 1, says="batch 0 was committed in part")
+
+
+def test_another_checkpoint_is_refused_unless_adopted(query, source):
+    query.batch(query.run(), 0, both_lanes(source))
+    refused_before_anyone_is_disturbed(query, OtherCheckpoint, 0, checkpoint="new", says="belongs to checkpoint")
+
+
+def test_an_adopted_checkpoint_drops_what_was_processed_and_goes_on(query, source):
+    old = query.run()
+    query.batch(old, 0, both_lanes(source))
+    half_written(query, source, old, batch=1)
+    again = [[rows_of("abXY", (source, 0, 0))], [rows_of("cdZ", (source, 1, 0))]]
+    sources = [(source, 0), (source, 1)]
+    adopted = query.run("adopter", "new", may_adopt=True)
+    reports = query.batch(adopted, 0, again, sources)
+    assert [report.dropped for report in reports] == [2, 2]
+    assert query.ledger.offsets(sources) == {(source, 0): 4, (source, 1): 3}
+    # A restart of the adopted checkpoint, and the old one coming back.
+    query.batch(query.run("next", "new"), 1, [[rows_of("YV", (source, 0, 3))]], sources)
+    with pytest.raises(OtherCheckpoint):
+        query.run("old-again").open(2, 2)
+    assert sorted(v for v in query.values() if v in "XYZV") == list("VXYZ")
+
+
+def test_adopting_where_committed_offsets_cannot_be_trusted_is_refused(query, source):
+    run = query.run()
+    spread = [[rows_of("ab", (source, 0, 0))], [rows_of("cd", (source, 0, 2))]]
+    query.batch(run, 0, spread)
+    assert query.ledger.query().aligned is False
+    assert query.ledger.offsets([(source, 0)]) == {(source, 0): 4}
+    run.open(1, 2)
+    query.lane(run, 1, [rows_of("ef", (source, 0, 6))], 1, 2)
+    refused_before_anyone_is_disturbed(
+        query, OtherCheckpoint, 0, checkpoint="new", may_adopt=True, says="half-committed"
+    )
+
+
+def test_adopting_rows_from_somewhere_else_is_refused(query, source, topic):
+    query.batch(query.run(), 0, both_lanes(source))
+    with pytest.raises(OtherCheckpoint, match="reads no Kafka topic"):
+        query.run("adopter", "new", may_adopt=True).open(0, 1)
+    elsewhere = topic(name="elsewhere")
+    run = query.run("adopter-2", "new", may_adopt=True)
+    with pytest.raises(OtherCheckpoint, match=f"comes from {elsewhere}"):
+        query.batch(run, 0, [[rows_of("x", (elsewhere, 0, 0))]], [(source, 0)])
+
+
+def test_offsets_of_rows_without_positions_are_committed_at_the_seal(query, source):
+    run = query.run()
+    run.open(0, 1)
+    report = query.lane(run, 0, [rows_of("ab")])
+    assert query.ledger.offsets([(source, 0)]) == {(source, 0): 0}
+    run.seal(0, 1, [report], {(source, 0): 17})
+    assert query.ledger.offsets([(source, 0)]) == {(source, 0): 17}
+
+
+def test_a_seal_whose_driver_died_before_it_is_made_good(query, source):
+    run = query.run()
+    run.open(0, 2)
+    for lane, rows in enumerate(both_lanes(source)):
+        query.lane(run, 0, rows, lane, 2)
+    reports = query.batch(query.run(), 0, both_lanes(source))
+    assert {report.outcome for report in reports} == {Outcome.SKIPPED}
+    assert query.ledger.query().next_batch == 1
+
+
+def test_two_queries_share_one_ledger_topic(query, kafka, source, topic):
+    other = Query(kafka.bootstrap_servers, query.query + "-1", topic(name="out"))
+    one, two = query.run(), other.run()
+    one.open(0, 2)
+    two.open(0, 1)
+    for lane, rows in enumerate(both_lanes(source)):
+        query.lane(one, 0, rows, lane, 2)
+    other.lane(two, 0, [rows_of("x")], 0, 1)
+    assert driver_transactional_id(query.query) != other.query + "-0"
+    assert (sorted(query.values()), other.values()) == (list("abcd"), ["x"])
+
+
+def test_a_transaction_timeout_above_the_brokers_maximum_is_refused(query):
+    long = query.but(client={"transaction.timeout.ms": "130000"})
+    with pytest.raises(TransactionTimeoutTooLong, match="INVALID_TRANSACTION_TIMEOUT"):
+        long.run().open(0, 1)
+    assert query.ledger.query() is None
+
+
+def test_brokers_that_do_not_answer_are_told_within_seconds():
+    from spark_eos.kafka.admin import Cluster
+
+    with pytest.raises(BrokerUnreachable, match=r"(?s)reaching the brokers.*Connect to ipv4#127\.0\.0\.1:9"):
+        Cluster({"bootstrap.servers": "127.0.0.1:9"}).brokers()

@@ -1,0 +1,63 @@
+"""A commit without an answer: the attempt never guesses, and the next one finds the truth in the ledger."""
+
+from __future__ import annotations
+
+import signal
+
+import psutil
+import pytest
+from tests_support import Query, rows_of
+
+from spark_eos.errors import Unconfirmed
+from spark_eos.protocol.transaction import Outcome, Step
+from spark_eos.testing import EmbeddedKafka
+
+
+@pytest.fixture(scope="module")
+def own_kafka():
+    with EmbeddedKafka() as broker:
+        broker.create_topic("out")
+        yield broker
+
+
+def broker_process(kafka) -> psutil.Process:
+    leash = psutil.Process(kafka._brokers[0]._process.pid)
+    (broker,) = leash.children()
+    return broker
+
+
+def written_without_an_answer(query, run, silence):
+    """A lane whose broker falls silent just before the commit."""
+
+    def before_step(step):
+        if step is Step.COMMIT:
+            silence()
+
+    with pytest.raises(Unconfirmed, match="Whether the transaction committed is not known") as raised:
+        query.lane(run, 0, [rows_of("ab")], before_step=before_step)
+    assert (raised.value.batch, raised.value.lane) == (0, 0)
+
+
+def test_a_commit_that_the_broker_carried_out_after_all_is_skipped_by_the_next_attempt(own_kafka, query_id):
+    query = Query(own_kafka.bootstrap_servers, query_id, "out", call_timeout_s=2)
+    before = query.values()
+    run = query.run()
+    run.open(0, 1)
+    broker = broker_process(own_kafka)
+    written_without_an_answer(query, run, lambda: broker.send_signal(signal.SIGSTOP))
+    broker.send_signal(signal.SIGCONT)
+    patient = query.but(call_timeout_s=30)
+    assert patient.lane(run, 0, [rows_of("ab")]).outcome is Outcome.SKIPPED
+    assert sorted(query.values()) == sorted([*before, "a", "b"])
+
+
+def test_a_commit_that_died_with_the_broker_is_written_by_the_next_attempt(own_kafka, query_id):
+    query = Query(own_kafka.bootstrap_servers, query_id, "out", call_timeout_s=2)
+    before = query.values()
+    run = query.run()
+    run.open(0, 1)
+    written_without_an_answer(query, run, lambda: own_kafka.kill(0))
+    own_kafka.restart(0)
+    patient = query.but(call_timeout_s=30)
+    assert patient.lane(run, 0, [rows_of("ab")]).outcome is Outcome.COMMITTED
+    assert sorted(query.values()) == sorted([*before, "a", "b"])

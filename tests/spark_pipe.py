@@ -1,0 +1,83 @@
+"""Streaming queries with a lane for each source partition, and what they wrote."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import functions as F
+from pyspark.sql.streaming import StreamingQuery
+from tests_support import committed_values
+
+from spark_eos import KafkaSink, source_position
+
+
+@dataclass
+class Pipe:
+    """A query from one topic to another, as a user writes it."""
+
+    spark: SparkSession
+    bootstrap: str
+    query_id: str
+    source: str
+    target: str
+    checkpoint: Path
+    options: dict[str, str] = field(default_factory=dict)
+
+    def feed(self, values: Iterable[Any], partition: int = 0) -> None:
+        producer = Producer({"bootstrap.servers": self.bootstrap})
+        for value in values:
+            producer.produce(self.source, str(value).encode(), str(value).encode(), partition)
+        producer.flush()
+
+    def read(self, **options: str) -> DataFrame:
+        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.source, "startingOffsets": "earliest"}
+        return self.spark.readStream.format("kafka-eos").options(**(given | options)).load()
+
+    def rows(self, **options: str) -> DataFrame:
+        return self.read(**options).select("key", "value", F.lit(self.target).alias("topic"), source_position())
+
+    def sink(self, before_step: Callable[..., None] | None = None, **options: str) -> KafkaSink:
+        given = {"kafka.bootstrap.servers": self.bootstrap, "query.id": self.query_id}
+        return KafkaSink(given | self.options | options, before_step=before_step)
+
+    def start(self, rows: DataFrame | None = None, sink: Any = None, **trigger: Any) -> StreamingQuery:
+        rows = self.rows() if rows is None else rows
+        writer = rows.writeStream.foreachBatch(sink or self.sink())
+        trigger = trigger or {"availableNow": True}
+        return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
+
+    def run(self, rows: DataFrame | None = None, sink: Any = None) -> None:
+        """All that there is, to the end; raises what the query raised."""
+        query = self.start(rows, sink)
+        try:
+            assert query.awaitTermination(120), "the query does not end"
+        finally:
+            query.stop()
+
+    def values(self) -> list[str]:
+        return [value.decode() for value in committed_values(self.bootstrap, self.target)]
+
+    def batches(self) -> list[int]:
+        return sorted(int(f.name) for f in (self.checkpoint / "commits").iterdir() if f.name.isdigit())
+
+    def forget_commit(self, batch: int) -> None:
+        """As if the driver had died after the sink's seal, before Spark's own commit log."""
+        for name in (f"{batch}", f".{batch}.crc"):
+            (self.checkpoint / "commits" / name).unlink(missing_ok=True)
+
+    def log_offsets(self, batch: int) -> Any:
+        return json.loads((self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
+
+
+def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
+    deadline = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < deadline, "it does not happen"
+        time.sleep(0.05)
