@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 librdkafka_log = logging.getLogger("spark_eos.librdkafka")
-"""What librdkafka itself says. Silent below WARNING unless the application asks."""
+"""What librdkafka itself says: silent unless the application sets up logging. What matters comes as an error."""
+librdkafka_log.addHandler(logging.NullHandler())
 
 SMALL_CLUSTER = 12
 """Brokers up to which a client connects to all of them at once. See `quick_connection`."""

@@ -50,9 +50,7 @@ def sink_columns(df: DataFrame, topic: str | None) -> DataFrame:
     for name in ("value",) if topic else ("value", "topic"):
         if name not in found:
             also = ", or set the option topic" if name == "topic" else ""
-            raise SchemaError(
-                f"column {name} is missing (there are: {', '.join(found)})", do=f"Add it{also}."
-            )
+            raise SchemaError(f"column {name} is missing (there are: {', '.join(found)})", do=f"Add it{also}.")
     unknown = [name for name in found if name not in COLUMNS]
     if unknown:
         raise SchemaError(

@@ -16,7 +16,8 @@ from spark_eos.protocol.transaction import Step
 KILLS = 3
 GAPS = [step for step in Step if step is not Step.PEEK]
 """A kill before a step is one after the step before it. Before REPORT the lane is committed and the driver not told."""
-PLAN = {batch: GAPS[batch % len(GAPS)].value for batch in range(KILLS * len(GAPS))}
+PLAN = {1 + turn: GAPS[turn % len(GAPS)].value for turn in range(KILLS * len(GAPS))}
+"""Batch to the step it is killed at. Batch 0 of a new query has no rows (see `spark_eos.spark.source`)."""
 ROWS = 10
 
 # Workers can't import the tests: send the class itself.

@@ -1,0 +1,126 @@
+"""Arithmetic of the source's offsets: starting point, rate limit, AvailableNow, data loss, ranges."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from spark_eos.errors import OptionError, SparkEosError
+from spark_eos.kafka.offsets import Bounds, OffsetRange, ends, limited, losses, of_json, ranges, resolve, to_json
+
+A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
+HELD = {A0: Bounds(5, 100), A1: Bounds(0, 50), B0: Bounds(0, 0)}
+
+
+def test_offsets_in_the_checkpoint_are_always_in_the_same_order() -> None:
+    offsets = {("b", 0): 1, ("a", 10): 2, ("a", 9): 3}
+    assert json.dumps(to_json(offsets)) == '{"a": {"9": 3, "10": 2}, "b": {"0": 1}}'
+    assert of_json(to_json(offsets)) == offsets
+    assert of_json({}) == {}
+
+
+def test_a_checkpoint_of_another_source_is_refused() -> None:
+    with pytest.raises(SparkEosError, match="not those of a Kafka source"):
+        of_json({"logOffset": 3})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("starting", "start"),
+    [
+        ("earliest", {A0: 5, A1: 0, B0: 0}),
+        ("latest", {A0: 100, A1: 50, B0: 0}),
+        ({A0: -2, A1: -1, B0: 0}, {A0: 5, A1: 50, B0: 0}),
+        ({A0: 7, A1: 8, B0: -1}, {A0: 7, A1: 8, B0: 0}),
+    ],
+)
+def test_starting_offsets(starting: object, start: object) -> None:
+    assert resolve(starting, HELD, {}) == start  # type: ignore[arg-type]
+
+
+def test_latest_is_what_was_fixed_for_available_now() -> None:
+    assert resolve("latest", HELD, {A0: 90}) == {A0: 90, A1: 50, B0: 0}
+
+
+@pytest.mark.parametrize("named", [{A0: 1}, {A0: 1, A1: 1, B0: 0, ("c", 0): 1}])
+def test_starting_offsets_must_name_the_partitions_there_are(named: dict[tuple[str, int], int]) -> None:
+    with pytest.raises(OptionError, match=r"a-0.*the topics have a-0, a-1, b-0"):
+        resolve(named, HELD, {})
+
+
+@pytest.mark.parametrize(
+    ("start", "held", "told"),
+    [
+        (10, Bounds(0, 20), None),
+        (20, Bounds(0, 20), None),
+        (10, Bounds(10, 20), None),
+        (10, Bounds(10, 10), None),
+        (10, Bounds(11, 20), "starts at 11"),
+        (10, Bounds(0, 9), "ends at 9"),
+        (10, Bounds(0, 0), "ends at 0"),
+        (0, None, "is gone"),
+        (None, Bounds(0, 20), None),
+        (None, Bounds(3, 20), "is new, and starts at offset 3 instead of 0"),
+    ],
+)
+def test_what_counts_as_data_loss(start: int | None, held: Bounds | None, told: str | None) -> None:
+    found = losses({A0: start} if start is not None else {}, {A0: held} if held else {})
+    assert list(found) == ([A0] if told else [])
+    assert not told or told in found[A0]
+
+
+def test_without_a_target_all_partitions_are_read_to_their_end() -> None:
+    assert ends(HELD, None) == {A0: 100, A1: 50, B0: 0}
+
+
+def test_available_now_reads_neither_beyond_its_target_nor_new_partitions() -> None:
+    assert ends(HELD, {A0: 60, A1: 70}) == {A0: 60, A1: 50}
+
+
+@pytest.mark.parametrize(
+    ("limit", "start", "until"),
+    [
+        # In proportion to the backlogs 90 and 10, rounded down.
+        (10, {A0: 10, A1: 40, B0: 0}, {A0: 19, A1: 41, B0: 0}),
+        (15, {A0: 10, A1: 40, B0: 0}, {A0: 23, A1: 41, B0: 0}),
+        # A small backlog is not starved.
+        (2, {A0: 10, A1: 40, B0: 0}, {A0: 11, A1: 41, B0: 0}),
+        # More room than backlog.
+        (1000, {A0: 10, A1: 40, B0: 0}, {A0: 100, A1: 50, B0: 0}),
+        # Nothing to read.
+        (10, {A0: 100, A1: 50, B0: 0}, {A0: 100, A1: 50, B0: 0}),
+        # A new partition starts at 0, one whose head is gone at what is left of it.
+        (10, {A0: 0, B0: 0}, {A0: 5 + 6, A1: 3, B0: 0}),
+        # Records are gone, so that the end is below the start: on from the end, as Spark does.
+        (10, {A0: 200, A1: 40, B0: 0}, {A0: 100, A1: 50, B0: 0}),
+    ],
+)
+def test_rate_limit(limit: int, start: dict[tuple[str, int], int], until: dict[tuple[str, int], int]) -> None:
+    assert limited(limit, start, HELD, ends(HELD, None)) == until
+
+
+def test_the_rate_limit_reaches_every_end() -> None:
+    start, until, batches = {A0: 5, A1: 0, B0: 0}, ends(HELD, None), 0
+    while start != until:
+        after = limited(7, start, HELD, until)
+        assert all(start[key] <= after[key] <= until[key] for key in start)
+        assert after != start
+        start, batches = after, batches + 1
+    assert batches <= 145  # one offset a batch would be the slowest
+
+
+def test_ranges_are_sorted_and_never_empty() -> None:
+    start = {("b", 0): 3, ("a", 10): 1, ("a", 9): 1, ("a", 2): 5, ("gone", 0): 1}
+    end = {("b", 0): 4, ("a", 10): 2, ("a", 9): 2, ("a", 2): 5, ("a", 11): 6, ("shrunk", 0): 0}
+    assert ranges(start, end) == [
+        OffsetRange("a", 9, 1, 2),
+        OffsetRange("a", 10, 1, 2),
+        OffsetRange("a", 11, 0, 6),
+        OffsetRange("b", 0, 3, 4),
+    ]
+
+
+def test_ranges_do_not_depend_on_the_order_of_the_checkpoint() -> None:
+    start, end = {A0: 1, A1: 2}, {A0: 3, A1: 4}
+    backwards = [dict(reversed(each.items())) for each in (start, end)]
+    assert ranges(start, end) == ranges(backwards[0], backwards[1])
