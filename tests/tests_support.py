@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import logging
+import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from functools import partial
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.ledger import KafkaLedger
@@ -36,8 +39,26 @@ def rows_of(values: Iterable[object], source: tuple[str, int, int] | None = None
     return ArrowRows(pa.RecordBatch.from_pydict(arrays), None)
 
 
+def wait_for_markers(bootstrap: str, topic: str) -> None:
+    """A commit is acknowledged before its markers are written: wait until nothing holds readers back."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, "logger": logging.getLogger("quiet")})
+    partitions = admin.list_topics(timeout=10).topics[topic].partitions
+    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
+
+    def ends(isolation: IsolationLevel) -> list[int]:
+        futures = admin.list_offsets(asked, isolation_level=isolation)
+        return [futures[key].result(10).offset for key in asked]
+
+    deadline = time.monotonic() + 30
+    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
+        assert time.monotonic() < deadline, "a transaction was left open"
+        time.sleep(0.02)
+
+
 def committed_values(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
     """Everything in a topic, as a plain consumer reads it, partition by partition."""
+    if isolation == "read_committed":
+        wait_for_markers(bootstrap, topic)
     settings = {"bootstrap.servers": bootstrap, "group.id": "test", "isolation.level": isolation}
     settings |= {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
     consumer = Consumer(settings)
@@ -106,7 +127,7 @@ class Query:
         return reports
 
     def values(self, topic: str | None = None) -> list[str]:
-        return [value.decode() for value in committed_values(self.bootstrap, topic or self.topic)]
+        return sorted(value.decode() for value in committed_values(self.bootstrap, topic or self.topic))
 
     def uncommitted(self) -> list[str]:
         return [v.decode() for v in committed_values(self.bootstrap, self.topic, "read_uncommitted")]

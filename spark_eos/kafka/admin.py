@@ -73,6 +73,17 @@ class Cluster:
         found = self.ask(self.admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), "reaching the brokers")
         return len(found.nodes)
 
+    def refresh(self) -> None:
+        """Ask for the cluster's metadata anew.
+
+        A long-lived client keeps asking a restarted leader with the epoch it knew, and is refused with
+        FENCED_LEADER_EPOCH until it does this (measured: for as long as it was retried, 60 s).
+        """
+        try:
+            self.admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+        except KafkaException as exception:
+            raise self._failure(exception, "reaching the brokers") from exception
+
     def partitions(self, topics: Iterable[str]) -> dict[str, int | None]:
         """Topic to its number of partitions; None for one that does not exist. Never creates one.
 

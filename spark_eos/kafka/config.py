@@ -92,12 +92,14 @@ def producer_settings(client: Mapping[str, str], transactional_id: str, brokers:
         brokers: how many brokers the cluster has.
     """
     return {
-        # As the Java client places keys (facts: librdkafka's own default differs).
+        # As the Java client places keys; librdkafka's own default differs.
         "partitioner": "murmur2_random",
         **quick_connection(brokers),
         **base_settings(client),
         "transactional.id": transactional_id,
         "enable.idempotence": "true",
+        # Asking for metadata would create a topic on brokers with auto.create.topics.enable, their default.
+        "allow.auto.create.topics": "false",
         # Only failed deliveries call back: a call per record would cost more than sending it.
         "delivery.report.only.error": True,
     }

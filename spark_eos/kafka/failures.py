@@ -94,8 +94,10 @@ TRANSIENT = {
     KafkaError.NOT_LEADER_FOR_PARTITION,
     KafkaError._WAIT_COORD,
     KafkaError._WAIT_CACHE,
+    KafkaError.FENCED_LEADER_EPOCH,
+    KafkaError.UNKNOWN_LEADER_EPOCH,
 }
-"""Answers of a broker that is coming up, moving a coordinator, or has an open transaction: ask again."""
+"""Answers of a broker that is coming up, moving a leader, or has an open transaction: ask again."""
 
 NOT_BEFORE_PROPAGATED = {KafkaError.TOPIC_ALREADY_EXISTS, KafkaError.INVALID_PARTITIONS}
 """Another query has created or widened the ledger in the meantime."""

@@ -128,6 +128,7 @@ class Listing:
                 if is_missing_topic(error_of(exception)):
                     continue  # deleted just now: absent
                 if is_transient(exception):
+                    self._cluster.refresh()
                     raise  # to `patiently`
                 raise failure(exception, f"looking up offsets of topic {partition.topic}") from exception
         return found

@@ -1,4 +1,4 @@
-"""A commit without an answer: the attempt never guesses, and the next one finds the truth in the ledger."""
+"""A broker that falls silent: a commit without an answer is never guessed at, and long-lived clients recover."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ import pytest
 from tests_support import Query, rows_of
 
 from spark_eos.errors import Unconfirmed
+from spark_eos.kafka.reader import Listing
 from spark_eos.protocol.transaction import Outcome, Step
 from spark_eos.testing import EmbeddedKafka
 
@@ -49,6 +50,14 @@ def test_a_commit_that_the_broker_carried_out_after_all_is_skipped_by_the_next_a
     patient = query.but(call_timeout_s=30)
     assert patient.lane(run, 0, [rows_of("ab")]).outcome is Outcome.SKIPPED
     assert sorted(query.values()) == sorted([*before, "a", "b"])
+
+
+def test_a_driver_that_lives_through_a_brokers_restart_can_still_ask_for_offsets(own_kafka):
+    listing = Listing({"bootstrap.servers": own_kafka.bootstrap_servers}, ["out"])
+    before = listing.bounds({})
+    own_kafka.kill(0)
+    own_kafka.restart(0)
+    assert listing.bounds({}).keys() == before.keys()
 
 
 def test_a_commit_that_died_with_the_broker_is_written_by_the_next_attempt(own_kafka, query_id):
