@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 import uuid
 from collections.abc import Callable, Iterator
@@ -10,9 +11,23 @@ from pathlib import Path
 
 import pytest
 
-# Spark's workers must run the same Python, and nothing may listen beyond loopback.
-os.environ["PYSPARK_PYTHON"] = sys.executable
+# Nothing may listen beyond loopback.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+
+
+@pytest.fixture(scope="session", autouse=True)
+def worker_python(tmp_path_factory) -> Iterator[None]:
+    """Spark's workers run this Python, without the pyspark.zip that Spark puts on their path.
+
+    From a zip each of the several processes that a query starts would compile pyspark anew, for more than a second;
+    the installed one is compiled already.
+    """
+    script: Path = tmp_path_factory.mktemp("python") / "python"
+    script.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {shlex.quote(sys.executable)} "$@"\n')
+    script.chmod(0o755)
+    os.environ["PYSPARK_PYTHON"] = str(script)
+    yield
+    del os.environ["PYSPARK_PYTHON"]
 
 
 @pytest.fixture(scope="session")

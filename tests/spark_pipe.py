@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
@@ -60,6 +63,20 @@ class Pipe:
             assert query.awaitTermination(120), "the query does not end"
         finally:
             query.stop()
+
+    def process(self, *wait: str, conf: str = "") -> subprocess.Popen[str]:
+        """The same as a process of its own, see `pipe_job.py`; it says its run id and its error on stdout."""
+        job = [sys.executable, str(Path(__file__).with_name("pipe_job.py"))]
+        job += [self.bootstrap, self.source, self.target, str(self.checkpoint), self.query_id, *wait]
+        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{conf} pyspark-shell".strip()}
+        return subprocess.Popen(
+            job,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+            start_new_session=True,
+        )
 
     def values(self) -> list[str]:
         return [value.decode() for value in committed_values(self.bootstrap, self.target)]

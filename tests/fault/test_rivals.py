@@ -2,31 +2,18 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import pytest
 from spark_pipe import Pipe, wait_for
-
-JOB = Path(__file__).with_name("pipe_job.py")
-
-
-def start(pipe: Pipe, *wait: str) -> subprocess.Popen[str]:
-    command = [sys.executable, str(JOB), pipe.bootstrap, pipe.source, pipe.target, str(pipe.checkpoint), pipe.query_id]
-    return subprocess.Popen(
-        [*command, *wait], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
-    )
 
 
 @pytest.mark.parametrize("step", ["offsets", "report"])
 def test_two_drivers_at_once(pipe: Pipe, tmp_path, step):
     pipe.feed("abc", 0)
     pipe.feed("xyz", 1)
-    first = start(pipe, step, str(tmp_path))
+    first = pipe.process(step, str(tmp_path))
     try:
         wait_for(lambda: (tmp_path / "reached").exists() or first.poll() is not None, 90)
-        second = start(pipe)
+        second = pipe.process()
         second_says, _ = second.communicate(timeout=120)
         assert second.returncode == 0, second_says
         (tmp_path / "go").touch()

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+import re
+import weakref
+
 import pyarrow as pa
 import pytest
 from tests_support import rows_of
@@ -19,6 +23,8 @@ from spark_eos.errors import (
     TopicMissing,
     TransactionAborted,
 )
+from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.ledger import LaneLedger
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.positions import SourceRange
 from spark_eos.protocol.transaction import Outcome, Step
@@ -255,3 +261,36 @@ def _pending(query) -> bool:
 
 def test_a_task_knows_its_transactional_id(query):
     assert LaneTask(query.run().run, 0, 3, 4, 0).transactional_id == f"{query.query}-3"
+
+
+def test_every_attempt_has_an_epoch_of_its_own(query, kafka, topic):
+    """So that a late EndTxn of an earlier transaction is rejected (KAFKA-17754)."""
+    narrow = query.but(topic=topic())
+    run = narrow.run()
+    for batch in range(3):
+        narrow.batch(run, batch, [[rows_of([batch])]])
+    log = kafka.dump_log(narrow.topic, 0)
+    batches = [line for line in log.splitlines() if "isControl: false" in line and "baseOffset" in line]
+    epochs = [re.search(r"producerId: (\d+) producerEpoch: (\d+)", line).groups() for line in batches]
+    assert len(epochs) == len(set(epochs)) == 3
+    assert log.count("endTxnMarker: COMMIT") == 3
+
+
+def test_no_client_is_in_a_reference_cycle(query):
+    """The garbage collector would destroy it in any thread, the client's own among them: the process would die."""
+    run = query.run()
+    run.open(0, 1)
+    query.lane(run, 0, [rows_of("a")])
+    cluster, ledger = Cluster(query.factory.client), LaneLedger(query.factory.client, 1, "spark-eos-ledger", "any")
+    cluster.brokers()
+    ledger.query()
+    with query.factory.open(f"{query.query}-99") as transaction:
+        transaction.fence()
+    gc.collect()
+    gc.disable()
+    try:
+        gone = [weakref.ref(each) for each in (cluster, ledger, transaction)]
+        del cluster, ledger, transaction
+        assert [each() for each in gone] == [None, None, None]
+    finally:
+        gc.enable()

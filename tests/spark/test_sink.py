@@ -151,6 +151,18 @@ def test_a_shuffle_inside_foreachbatch_with_aqe_is_refused(pipe):
     assert pipe.values() == ["a"]
 
 
+def test_speculation_is_refused(pipe):
+    pipe.feed("a")
+    job = pipe.process(conf="--conf spark.speculation=true")
+    says, _ = job.communicate(timeout=120)
+    assert job.returncode == 1
+    assert "UnsupportedError" in says
+    assert "Set spark.speculation=false" in says
+    assert pipe.values() == []
+    pipe.run()
+    assert pipe.values() == ["a"]
+
+
 def test_outside_a_streaming_query_the_sink_refuses(pipe, spark):
     rows = spark.createDataFrame([("v", "t")], "value string, topic string")
     with pytest.raises(SparkEosError, match="outside a streaming query"):
