@@ -56,7 +56,7 @@ bench: install ## added time per batch and rows/s, beside Spark's built-in sink
 
 lock: install ## resolve requirements.lock anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --group dev --universal --python-version 3.10 --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --extra jobs --group dev --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
 
 clean: ## remove what the build and the tests made

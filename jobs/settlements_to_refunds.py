@@ -1,0 +1,25 @@
+"""The settlements → refunds job, exactly once: refund, audit row and source offset in one Kafka transaction.
+
+    python jobs/settlements_to_refunds.py --bootstrap-servers localhost:9092 --checkpoint checkpoints/refunds
+    ./spark-submit.sh jobs/settlements_to_refunds.py --config conf/production.toml
+
+All options are in conf/settlements_to_refunds.toml; the rules for refunds are in refunds.py.
+"""
+
+from __future__ import annotations
+
+from job_runner import BatchWriter, job_app
+from job_settings import JobSettings
+
+from spark_eos import KafkaSink
+
+
+def exactly_once(settings: JobSettings) -> BatchWriter:
+    """The connector's sink: whatever crashes when, each batch is in the topics once."""
+    return KafkaSink(settings.kafka_options | {"query.id": settings.query_id})
+
+
+app = job_app("Write a refund and its audit row for each settlement that calls for one, exactly once.", exactly_once)
+
+if __name__ == "__main__":
+    app()
