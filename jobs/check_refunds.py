@@ -308,8 +308,15 @@ def main(
     """Check the refunds of a settlements topic. Exit code 1 if any figure is wrong, 2 if it can't be checked."""
     console = Console()
     try:
-        names = {"source": source, "refunds": refunds, "audit": audit, "dead_letter": dead_letter}
-        figures = check(bootstrap_servers, **names, group=group, wait_s=wait)
+        figures = check(
+            bootstrap_servers,
+            source=source,
+            refunds=refunds,
+            audit=audit,
+            dead_letter=dead_letter,
+            group=group,
+            wait_s=wait,
+        )
     except (TopicsMissing, TimeoutError, KafkaException) as error:
         Console(stderr=True).print(f"can't check: {error}", markup=False)
         raise typer.Exit(2) from None

@@ -135,7 +135,7 @@ class Cancelled(Exception):
 
 
 class Board:
-    """One line that shows where both runs are; through it they are also told to give up."""
+    """Shows where both runs are, a line for each; through it they are also told to give up."""
 
     def __init__(self, status: Status) -> None:
         self._status = status
@@ -146,7 +146,7 @@ class Board:
         if self._cancelled.is_set():
             raise Cancelled
         self._texts[name] = text
-        self._status.update(" | ".join(self._texts.values()))
+        self._status.update("\n  ".join(self._texts.values()))
 
     def cancel(self) -> None:
         self._cancelled.set()
@@ -210,9 +210,9 @@ def verdict(results: dict[str, Result], kills: int) -> tuple[bool, str]:
     if not twice:
         return False, "The at-least-once run shows no duplicate, so this demonstrates nothing. Try another --seed."
     return True, (
-        f"Killed {kills} times in the middle of a batch, the exactly-once job wrote each of "
-        f"{sure.figures.refunds_expected:,} refunds once, with its audit row; the same job written in the usual way "
-        f"emitted {twice:,} refunds too many."
+        f"With spark-eos, each of {sure.figures.refunds_expected:,} refunds is there once, with its audit row, after "
+        f"{kills} SIGKILL(s) in the middle of batches. The same job written in the usual way emitted {twice:,} refunds "
+        f"too many."
     )
 
 

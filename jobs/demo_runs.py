@@ -18,6 +18,8 @@ from pathlib import Path
 import psutil
 from topic_log import Topics
 
+from spark_eos.testing import leash
+
 LOOK_EVERY_S = 0.02
 LIFE_S = 240.0
 """No life of a job takes this long: a start of Spark and some batches."""
@@ -53,9 +55,11 @@ class JobProcess:
 
     def __init__(self, command: Sequence[str], folder: Path, log: Path) -> None:
         environment = os.environ | spark_environment(folder)
+        # On the leash it ends even if this process is SIGKILLed.
+        leashed = [sys.executable, leash.__file__, str(os.getpid()), "", *command]
         with log.open("ab") as out:
             self._process = subprocess.Popen(
-                command,
+                leashed,
                 cwd=folder,
                 env=environment,
                 stdin=subprocess.DEVNULL,
@@ -88,10 +92,10 @@ class JobProcess:
         """Leave nothing of it behind, however it ended."""
         if self._process.poll() is None:
             self.kill(whole_tree=True)
-        _, alive = psutil.wait_procs(self._known, timeout=3)
-        if alive:
-            self._kill_known()
-            psutil.wait_procs(alive, timeout=10)
+        deadline = time.monotonic() + 3
+        while any(map(_is_alive, self._known)) and time.monotonic() < deadline:
+            time.sleep(0.05)
+        self._kill_known()
 
     def _remember(self) -> None:
         """Note the processes of the tree: once the driver is dead, its orphans can't be found any more."""
@@ -105,6 +109,14 @@ class JobProcess:
                 process.kill()  # psutil looks at the start time too: never a stranger with the same id
 
 
+def _is_alive(process: psutil.Process) -> bool:
+    """Zombies are dead: where nobody is there to reap orphans, they stay listed."""
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.NoSuchProcess:
+        return False
+
+
 def spark_environment(folder: Path) -> dict[str, str]:
     """A Spark that starts quickly, listens on loopback only, and leaves its files in the folder when killed."""
     conf = {
@@ -113,6 +125,7 @@ def spark_environment(folder: Path) -> dict[str, str]:
         "spark.sql.codegen.wholeStage": "false",  # compiling costs more than it saves in so short a life
         "spark.sql.shuffle.partitions": "2",
         "spark.ui.enabled": "false",
+        "spark.ui.showConsoleProgress": "false",
     }
     arguments = ["--driver-memory", "700m"]
     for name, value in conf.items():
@@ -241,8 +254,8 @@ class KilledRun:
             if kill and current is not None and self._is_moment(kill, current - first, written):
                 return current, written
             self.status(
-                f"{self.name}: batch {max(batch, 0)}, {base + written:,} records in the log, "
-                f"kills {len(outcome.kills)} of {planned}"
+                f"{self.name}: kills {len(outcome.kills)} of {planned}, batch {max(batch, 0)}, "
+                f"{base + written:,} records"
             )
             if time.monotonic() > deadline:
                 raise RunFailed(f"{self.name} did not end in {LIFE_S:.0f} s.\n{self.log_tail()}")

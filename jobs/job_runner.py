@@ -16,13 +16,13 @@ from job_settings import JobSettings, load_settings
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
-from pyspark.sql.streaming import StreamingQuery
+from pyspark.sql.streaming.query import StreamingQuery
 from refunds import output_rows
 
 log = logging.getLogger("refunds")
 
 BatchWriter = Callable[[DataFrame, int], Any]
-LOOK_EVERY_S = 0.25
+LOOK_EVERY_S = 1
 
 
 def job_app(doc: str, writer: Callable[[JobSettings], BatchWriter]) -> typer.Typer:

@@ -59,8 +59,7 @@ def test_interrupted_in_the_middle_it_leaves_nothing_behind(tmp_path) -> None:
         process.kill()
     assert process.returncode == 130, output
     assert "Traceback" not in output
-    _, alive = psutil.wait_procs(family, timeout=10)
-    assert [other.cmdline()[:3] for other in alive] == []
+    assert alive_after(10, family) == []
     assert list(tmp_path.iterdir()) == []
 
 
@@ -75,11 +74,40 @@ def _wait_for_job(process: subprocess.Popen) -> list[psutil.Process]:
     raise AssertionError("no job was started")
 
 
+def alive_after(seconds: float, family: list[psutil.Process]) -> list[list[str]]:
+    """Command lines of those that still run; zombies that nobody reaps are dead."""
+    deadline = time.monotonic() + seconds
+    while (alive := [other for other in family if _cmdline(other)]) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    return [_cmdline(other) for other in alive]
+
+
 def _cmdline(process: psutil.Process) -> list[str]:
     try:
         return process.cmdline()
     except psutil.Error:
         return []
+
+
+def test_a_job_ends_with_the_demonstration_even_if_that_is_sigkilled(tmp_path) -> None:
+    script = (
+        f"import sys; sys.path.insert(0, {str(DEMO.parent)!r})\n"
+        "from pathlib import Path; from demo_runs import JobProcess; import sys, time\n"
+        f"job = JobProcess([sys.executable, '-c', 'import time; time.sleep(60)'], Path({str(tmp_path)!r}), "
+        f"Path({str(tmp_path / 'log')!r}))\n"
+        "print(job.pid, flush=True); time.sleep(60)"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE, text=True)
+    try:
+        job = psutil.Process(int(owner.stdout.readline()))
+        deadline = time.monotonic() + 10
+        while not (family := [job, *job.children(recursive=True)])[1:]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    finally:
+        owner.kill()
+        owner.communicate()
+    assert alive_after(10, family) == []
 
 
 def test_the_plan_is_seeded_and_leaves_enough_batches() -> None:
