@@ -7,7 +7,6 @@ import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
-from functools import partial
 
 import pyarrow as pa
 from confluent_kafka import Consumer, IsolationLevel, TopicPartition
@@ -16,7 +15,6 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.ledger import KafkaLedger
 from spark_eos.kafka.producer import ProducerFactory
-from spark_eos.kafka.topics import KnownTopics
 from spark_eos.options import ClientSettings
 from spark_eos.protocol.driver import Policy, QueryRun
 from spark_eos.protocol.names import LaneTask, Run
@@ -103,8 +101,7 @@ class Query:
 
     @property
     def ports(self) -> LanePorts:
-        topics = KnownTopics({}, partial(self.cluster.require, what_for="a test"))
-        return LanePorts(self.ledger, partial(self.factory.open, topics=topics))
+        return LanePorts(self.ledger, self.factory.open)
 
     def lane(
         self, run: QueryRun, batch: int, stream: Iterable[ArrowRows], lane=0, lanes=1, floor=None, before_step=None

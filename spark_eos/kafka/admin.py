@@ -14,6 +14,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 from spark_eos.errors import ClusterError, SparkEosError, TopicMissing
 from spark_eos.kafka.config import admin_settings
 from spark_eos.kafka.failures import error_of, failure, is_missing_topic, is_transient, lost_race
+from spark_eos.kafka.topics import CREATE_IT
 
 T = TypeVar("T")
 
@@ -114,8 +115,7 @@ class Cluster:
         if missing:
             raise TopicMissing(
                 f"topic {', '.join(missing)} does not exist ({what_for})",
-                do="Create it with the partitions and the replication that you want; spark-eos never lets a broker "
-                "create one by accident.",
+                do=CREATE_IT,
             )
         return {name: count for name, count in found.items() if count is not None}
 

@@ -9,18 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Protocol, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from spark_eos.errors import RecordError, RecordTooLarge, SparkEosError
-from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.admin import REQUEST_TIMEOUT_S, Cluster
 from spark_eos.kafka.config import SMALL_CLUSTER, producer_settings
-from spark_eos.kafka.failures import Verb, classify, error_of, is_too_large, transaction_failure
+from spark_eos.kafka.failures import Verb, classify, error_of, is_missing_topic, is_too_large, transaction_failure
 from spark_eos.kafka.topics import KnownTopics, Record
 from spark_eos.kafka.watchdog import bounded
 from spark_eos.options import ClientSettings
@@ -64,12 +65,14 @@ class ProducerFactory:
     call_timeout_s: float = CALL_TIMEOUT_S
 
     @contextlib.contextmanager
-    def open(self, transactional_id: str, topics: KnownTopics | None = None) -> Iterator[KafkaTransaction]:
+    def open(
+        self, transactional_id: str, topics: Mapping[str, int] = MappingProxyType({})
+    ) -> Iterator[KafkaTransaction]:
         """A fresh producer for one transactional.id, dropped at the end whatever its state.
 
         Args:
             transactional_id: whose.
-            topics: what is known of the topics that records go to; None where none are written.
+            topics: topics already looked up, with their number of partitions.
         """
         transaction = KafkaTransaction(self, transactional_id, topics)
         try:
@@ -81,8 +84,8 @@ class ProducerFactory:
 class KafkaTransaction:
     """One producer, one transactional.id. Implements `spark_eos.protocol.ports.Transaction`."""
 
-    def __init__(self, factory: ProducerFactory, transactional_id: str, topics: KnownTopics | None) -> None:
-        self._factory, self._topics = factory, topics
+    def __init__(self, factory: ProducerFactory, transactional_id: str, topics: Mapping[str, int]) -> None:
+        self._factory, self._known = factory, topics
         self._failed: Deliveries = []
         self._open = False
         settings = producer_settings(factory.client, transactional_id, factory.brokers)
@@ -112,10 +115,8 @@ class KafkaTransaction:
             RecordError: a record that can't be written, by its topic, key and source position.
             TopicMissing: a row's topic does not exist.
         """
-        if self._topics is None:
-            raise AssertionError("a transaction without topics writes offsets only")
-        produce = self._producer.produce
-        for record in self._topics.checked(cast(WritableRows, rows).records()):
+        produce, topics = self._producer.produce, KnownTopics(self._known, self._partitions)
+        for record in topics.checked(cast(WritableRows, rows).records()):
             topic, key, value, partition, headers, timestamp, _ = record
             where = -1 if partition is None else partition
             while True:
@@ -128,8 +129,21 @@ class KafkaTransaction:
                     self._raise_failed()
                 except KafkaException as exception:
                     raise self._record_failure(error_of(exception), topic, key, record.size) from exception
+        self._known = topics.counts
         self._producer.poll(0)
         self._raise_failed()
+
+    def _partitions(self, topic: str) -> int | None:
+        """Asked of the producer, which needs the answer anyway. It creates no topic: see `producer_settings`."""
+        try:
+            found = self._producer.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic]
+        except KafkaException as exception:
+            raise transaction_failure(exception, f"looking up topic {topic}") from exception
+        if found.error is None:
+            return len(found.partitions)
+        if is_missing_topic(found.error):
+            return None
+        raise transaction_failure(KafkaException(found.error), f"looking up topic {topic}")
 
     def flush(self) -> None:
         """Wait for all deliveries. Bounded by message.timeout.ms, which is at most transaction.timeout.ms."""

@@ -9,7 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import NamedTuple
 
-from spark_eos.errors import NullTopic, PartitionOutOfRange
+from spark_eos.errors import NullTopic, PartitionOutOfRange, TopicMissing
+
+CREATE_IT = (
+    "Create it with the partitions and the replication that you want; spark-eos never lets a broker create one by "
+    "accident."
+)
 
 Headers = list[tuple[str, str | bytes | None]]
 
@@ -45,11 +50,11 @@ class KnownTopics:
 
     Args:
         known: topics already looked up (on the driver).
-        look_up: topic names to partition counts; raises `TopicMissing`.
+        look_up: a topic's partition count, or None if it does not exist; must create none.
     """
 
-    def __init__(self, known: Mapping[str, int], look_up: Callable[[Iterable[str]], Mapping[str, int]]) -> None:
-        self._counts = dict(known)
+    def __init__(self, known: Mapping[str, int], look_up: Callable[[str], int | None]) -> None:
+        self.counts = dict(known)
         self._look_up = look_up
 
     def checked(self, records: Iterable[Record]) -> Iterator[Record]:
@@ -58,7 +63,7 @@ class KnownTopics:
         Raises:
             NullTopic, PartitionOutOfRange, TopicMissing: for the first record that can't be written.
         """
-        counts = self._counts
+        counts = self.counts
         for record in records:
             count = counts.get(record.topic)
             if count is None:
@@ -77,5 +82,8 @@ class KnownTopics:
                 f"a row ({record.position}) has no topic",
                 do="Fill the column topic in every row, or set the sink's option topic.",
             )
-        self._counts.update(self._look_up([record.topic]))
-        return self._counts[record.topic]
+        count = self._look_up(record.topic)
+        if count is None:
+            raise TopicMissing(f"topic {record.topic} does not exist (named by a row {record.position})", do=CREATE_IT)
+        self.counts[record.topic] = count
+        return count

@@ -20,7 +20,6 @@ from spark_eos.errors import OptionError
 from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.ledger import KafkaLedger, LaneLedger
 from spark_eos.kafka.producer import ProducerFactory
-from spark_eos.kafka.topics import KnownTopics
 from spark_eos.options import SinkOptions
 from spark_eos.protocol.driver import BatchPlan, Policy, QueryRun
 from spark_eos.protocol.names import LaneTask, Run
@@ -168,10 +167,9 @@ class LaneJob:
             raise AssertionError("a lane is written by a Spark task")
         task = LaneTask(self.run, self.batch, context.partitionId(), self.lanes, context.attemptNumber())
         stream = (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)
-        factory, cluster = self.factory, Cluster(self.factory.client)
-        topics = KnownTopics(self.topics, partial(cluster.require, what_for="the column topic"))
+        factory = self.factory
         with closing(LaneLedger(factory.client, factory.brokers, factory.ledger_topic, self.group)) as ledger:
-            ports = LanePorts(ledger, partial(factory.open, topics=topics))
+            ports = LanePorts(ledger, partial(factory.open, topics=self.topics))
             report = run_lane(task, stream, ports, floor=self.floor, before_step=traced(task, self.before_step))
         yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
 
