@@ -134,7 +134,10 @@ class LiveReader:
         self._thread.join()
 
     def finish(self) -> dict[Position, bytes]:
-        """Read on to the stable ends of this moment; all it saw since it started, as digests by position."""
+        """Read on to the ends; all it saw since it started, as digests by position.
+
+        Transactions that were committed a moment ago are waited for: their markers may still be on the way.
+        """
         self._finishing.set()
         self._thread.join()
         if self._failed is not None:
@@ -161,6 +164,7 @@ class LiveReader:
             self._seen[entry.position] = digest(entry.value)
 
     def _read_on(self, consumer: Consumer) -> None:
+        self._topics.hanging(REQUEST_S)
         ends, deadline = self._topics.stable_ends(), time.monotonic() + REQUEST_S
         while any(self._next.get(place, 0) < end for place, end in ends.items()) and not self._stopping.is_set():
             if time.monotonic() > deadline:
