@@ -87,7 +87,9 @@ def test_data_and_address_survive_a_kill_and_the_log_shows_how_transactions_ende
     assert consume(one, "t", 2) == [b"kept", b"too"]
     lines = one.dump_log("t", 0).splitlines()
     markers = [line.split("endTxnMarker: ")[1].split()[0] for line in lines if "endTxnMarker" in line]
-    assert markers == ["COMMIT", "ABORT"]
+    # A coordinator killed before it noted that a marker is written writes it again when it is back.
+    assert markers[0] == "COMMIT"
+    assert set(markers[1:]) == {"ABORT"}
     assert "payload: dropped" in one.dump_log("t", 0, print_data=True)
 
 
