@@ -28,7 +28,9 @@ install: $(VENV)/.installed ## the package with pinned versions, in .venv
 demo: install ## settlements to refunds under SIGKILL, with and without the connector (ARGS="--events 20000")
 	$(BIN)/python jobs/demo.py $(ARGS)
 
-test: lint test-unit test-kafka test-spark test-fault ## every test, in under 10 minutes on 2 cores
+# Two processes, each with a broker and a Spark of its own: most tests wait for one of them.
+test: lint ## every test, in under 10 minutes on 2 cores
+	$(BIN)/pytest -n 2 --dist loadfile tests $(ARGS)
 
 test-unit: install ## the pure protocol: no Spark, no Kafka
 	$(BIN)/pytest tests/unit $(ARGS)
