@@ -9,7 +9,7 @@ from __future__ import annotations
 import difflib
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_eos.errors import OptionError
@@ -41,7 +41,6 @@ class ClientSettings(dict[str, str]):
 
 
 LOADS_CODE = "it loads code into the process, so it can't be set from a query's options"
-"""Client settings refused for reader and writer alike (librdkafka loads the named shared library)."""
 
 RESERVED_EVERYWHERE = {
     "plugin.library.paths": LOADS_CODE,
@@ -53,6 +52,7 @@ RESERVED_EVERYWHERE = {
     "interceptor.classes": "it is a setting of the Java client, and the client here is librdkafka",
     "enable.auto.commit": "offsets are committed with the data, never beside it",
 }
+"""Client settings refused for reader and writer alike, with the reason."""
 
 RESERVED_IN_SINK = RESERVED_EVERYWHERE | {
     "transactional.id": "it is derived from query.id and the lane, which is what fences older attempts",
@@ -193,7 +193,7 @@ SINK_OPTIONS = (
 class SinkOptions:
     """The sink's options, validated. Fields are the options of `SINK_OPTIONS`, dots as underscores."""
 
-    client: ClientSettings = field(repr=True)
+    client: ClientSettings
     query_id: str | None
     group_id: str | None
     ledger_topic: str
