@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import signal
+import time
+from pathlib import Path
 
 import psutil
 import pytest
@@ -27,6 +29,17 @@ def broker_process(kafka) -> psutil.Process:
     return broker
 
 
+def freeze(broker: psutil.Process) -> None:
+    """SIGSTOP, and wait until it has taken hold of all threads: on a busy machine one could still answer."""
+    broker.send_signal(signal.SIGSTOP)
+    while any(thread_state(thread) not in "Tt" for thread in broker.threads()):
+        time.sleep(0.01)
+
+
+def thread_state(thread) -> str:
+    return Path(f"/proc/{thread.id}/stat").read_text().rpartition(")")[2].split()[0]
+
+
 def written_without_an_answer(query, run, silence):
     """A lane whose broker falls silent just before the commit."""
 
@@ -45,8 +58,10 @@ def test_a_commit_that_the_broker_carried_out_after_all_is_skipped_by_the_next_a
     run = query.run()
     run.open(0, 1)
     broker = broker_process(own_kafka)
-    written_without_an_answer(query, run, lambda: broker.send_signal(signal.SIGSTOP))
-    broker.send_signal(signal.SIGCONT)
+    try:
+        written_without_an_answer(query, run, lambda: freeze(broker))
+    finally:
+        broker.send_signal(signal.SIGCONT)
     patient = query.but(call_timeout_s=30)
     assert patient.lane(run, 0, [rows_of("ab")]).outcome is Outcome.SKIPPED
     assert sorted(query.values()) == sorted([*before, "a", "b"])
