@@ -160,11 +160,6 @@ class Cluster:
         """One setting of a topic, or None where it can't be read (it needs the DescribeConfigs ACL)."""
         return self._setting(ConfigResource(ResourceType.TOPIC, topic), name)
 
-    def broker_setting(self, name: str) -> str | None:
-        """One setting of any broker, or None where it can't be read."""
-        nodes = self.ask(self.admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), "reaching the brokers").nodes
-        return self._setting(ConfigResource(ResourceType.BROKER, str(nodes[0].id)), name)
-
     def _setting(self, resource: ConfigResource, name: str) -> str | None:
         try:
             asked = self.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)

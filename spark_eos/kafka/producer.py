@@ -176,7 +176,9 @@ class KafkaTransaction:
             if asked:
                 self.abort()
             raise
-        self._open = False
+        finally:
+            # Without an answer only the broker knows how it ended: an abort now would be a guess.
+            self._open = False
 
     def abort(self) -> None:
         """Abort as well as may be. What this can't abort, the next fence or the transaction's timeout will."""

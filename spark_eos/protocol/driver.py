@@ -96,6 +96,8 @@ class QueryRun:
             decision = self._take_over(batch, lanes, sources) if self._row is None else self._decide(batch, lanes)
             return BatchPlan(skip=decision.verb is Verb.SKIP, floor=self._floor)
         except SparkEosError as error:
+            # A take-over that failed half-way (an adoption without its floor) must not be gone on with.
+            self.close()
             raise self._explained(error).at(self.run.query, batch) from error.__cause__
 
     def seal(self, batch: int, lanes: int, reports: Sequence[LaneReport], log_offsets: Offsets) -> None:
