@@ -246,7 +246,9 @@ def main(
 
     Exit code 1 if a figure of the exactly-once run is wrong, or if the other run shows no duplicate.
     """
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # cleans up as Ctrl+C does
+    # Both clean up; a shell that starts this in the background has SIGINT ignored.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     try:
         good = demonstrate(events, kills, seed, merchants, keep)
     except RunFailed as error:
