@@ -97,7 +97,7 @@ def read_options(
         elif lower in options:
             values[options[lower].name] = _parse(options[lower], text)
         else:
-            raise _unknown(name, [*options, *(CLIENT_PREFIX + s for s in client), BOOTSTRAP_SERVERS])
+            raise _unknown(name, [*values, BOOTSTRAP_SERVERS])
     for option in options.values():
         if values[option.name] is None and option.default is not None:
             values[option.name] = option.parse(option.default)
@@ -126,8 +126,9 @@ def _parse(option: Option, text: str) -> Any:
 
 
 def _unknown(name: str, names: list[str]) -> OptionError:
-    near = difflib.get_close_matches(name.lower(), names, n=1)
-    hint = f"Did you mean {near[0]}?" if near else "Client settings need the prefix 'kafka.'."
+    by_lower = {each.lower(): each for each in names}
+    near = difflib.get_close_matches(name.lower(), by_lower, n=1)
+    hint = f"Did you mean {by_lower[near[0]]}?" if near else "Client settings need the prefix 'kafka.'."
     return OptionError(f"option {name} is not known", do=hint)
 
 

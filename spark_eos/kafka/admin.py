@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -30,6 +32,15 @@ def patiently(limit_s: float = REQUEST_TIMEOUT_S) -> Retrying:
         stop=stop_after_delay(limit_s),
         reraise=True,
     )
+
+
+@dataclass(frozen=True)
+class Described:
+    """A topic: how many partitions it has, its id (KIP-516), whether it is one of Kafka's own."""
+
+    partitions: int
+    topic_id: str
+    internal: bool
 
 
 class Cluster:
@@ -86,7 +97,11 @@ class Cluster:
             raise self._failure(exception, "reaching the brokers") from exception
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int | None]:
-        """Topic to its number of partitions; None for one that does not exist. Never creates one.
+        """Topic to its number of partitions; None for one that does not exist. Never creates one."""
+        return {name: found.partitions if found else None for name, found in self.describe(topics).items()}
+
+    def describe(self, topics: Iterable[str]) -> dict[str, Described | None]:
+        """Topics by name; None for one that does not exist. Never creates one.
 
         (A producer's `list_topics(topic)` would, on a broker with auto.create.topics.enable.)
         """
@@ -94,15 +109,25 @@ class Cluster:
         if not names:
             return {}
         asked = self.admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
-        return {name: self._partitions(name, asked[name]) for name in names}
+        return {name: self._described(name, asked[name]) for name in names}
 
-    def _partitions(self, name: str, asked: Future[Any]) -> int | None:
+    def _described(self, name: str, asked: Future[Any]) -> Described | None:
         try:
-            return len(asked.result(timeout=REQUEST_TIMEOUT_S + 5).partitions)
+            found = asked.result(timeout=REQUEST_TIMEOUT_S + 5)
         except KafkaException as exception:
             if is_missing_topic(error_of(exception)):
                 return None
             raise self._failure(exception, f"looking up topic {name}") from exception
+        return Described(len(found.partitions), str(found.topic_id), bool(found.is_internal))
+
+    def matching(self, pattern: str) -> list[str]:
+        """Names of the topics whose whole name matches, without Kafka's own."""
+        try:
+            names = self.admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+        except KafkaException as exception:
+            raise self._failure(exception, "listing the topics") from exception
+        found = self.describe(filter(re.compile(pattern).fullmatch, names))
+        return [name for name, described in found.items() if described and not described.internal]
 
     def require(self, topics: Iterable[str], what_for: str) -> dict[str, int]:
         """Topic to its number of partitions.

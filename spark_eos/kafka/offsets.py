@@ -1,19 +1,22 @@
-"""Arithmetic of offsets: where to start, how much to take, what is gone. Pure: no client, no Spark.
+"""Arithmetic of offsets: how far to read, how much to take, what is gone. Pure: no client, no Spark.
 
 Offsets travel as Spark's Kafka source writes them into the checkpoint, {"topic": {"0": 12}}: the next offset to read.
-Spark compares them as text, so `to_json` always gives topics and partitions in the same order.
+Beside them stand the topics' ids (KIP-516), so that a topic that was deleted and created again is told from the old
+one: {"topic": {"0": 12}, "topic ids": {"topic": "TMuVWNiZS..."}}. No topic can have a name with a space.
+Spark compares offsets as text, so `to_json` always gives topics and partitions in the same order.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from spark_eos.errors import OptionError, SparkEosError
-from spark_eos.protocol.positions import Offsets, TopicPartition, offsets_in_log
-from spark_eos.source_options import EARLIEST, LATEST, StartingOffsets
+from spark_eos.errors import SparkEosError
+from spark_eos.protocol.positions import TOPIC_IDS, Offsets, TopicPartition, offsets_in_log
 
-JsonOffsets = dict[str, dict[str, int]]
+JsonOffsets = dict[str, dict[str, Any]]
+TopicIds = Mapping[str, str]
 
 
 @dataclass(frozen=True)
@@ -23,10 +26,71 @@ class Bounds:
     Args:
         earliest: the first offset that is still there (log start offset).
         end: the last stable offset: nothing below it can change any more. Excluded.
+        high_watermark: the end of all that is replicated; above `end` while transactions are open. Excluded.
     """
 
     earliest: int
     end: int
+    high_watermark: int
+
+
+BoundsByPartition = dict[TopicPartition, Bounds]
+
+
+@dataclass(frozen=True)
+class Holdings:
+    """What the subscribed topics hold now.
+
+    Args:
+        bounds: by partition; partitions that are gone are absent.
+        topic_ids: topic to its id.
+    """
+
+    bounds: BoundsByPartition
+    topic_ids: TopicIds
+
+
+@dataclass(frozen=True)
+class Marks:
+    """The next offset to read in each partition, and the ids of the topics that these are offsets of.
+
+    Args:
+        offsets: by partition.
+        topic_ids: topic to its id, where it is known: a checkpoint of Spark's own source has none.
+    """
+
+    offsets: Offsets
+    topic_ids: TopicIds
+
+    def replaced(self, now: TopicIds) -> set[str]:
+        """Topics that were deleted and created again between these offsets and now."""
+        return {topic for topic, known in self.topic_ids.items() if now.get(topic, known) != known}
+
+    def without(self, topics: set[str]) -> Marks:
+        """The same without some topics, as if they were new."""
+        offsets = {key: offset for key, offset in self.offsets.items() if key[0] not in topics}
+        return Marks(offsets, {topic: found for topic, found in self.topic_ids.items() if topic not in topics})
+
+    def to_json(self) -> JsonOffsets:
+        """As the checkpoint keeps them, sorted by topic and by partition number."""
+        found: JsonOffsets = to_json(self.offsets)
+        ids = {topic: self.topic_ids[topic] for topic in found if topic in self.topic_ids}
+        return found | ({TOPIC_IDS: ids} if ids else {})
+
+    @classmethod
+    def of_json(cls, text: JsonOffsets) -> Marks:
+        """As the checkpoint keeps them.
+
+        Raises:
+            SparkEosError: the checkpoint does not hold a Kafka source's offsets.
+        """
+        offsets = offsets_in_log(text)
+        if text and not offsets:
+            raise SparkEosError(
+                "the checkpoint's offsets are not those of a Kafka source",
+                do="Use the checkpoint of this query, or a new one.",
+            )
+        return cls(offsets, text.get(TOPIC_IDS, {}))
 
 
 @dataclass(frozen=True)
@@ -38,71 +102,36 @@ class OffsetRange:
     start: int
     end: int
 
+    @property
+    def size(self) -> int:
+        """How many offsets it has."""
+        return self.end - self.start
+
     def __str__(self) -> str:
         return f"topic {self.topic}, partition {self.partition}, offsets {self.start} to {self.end}"
 
 
 def to_json(offsets: Offsets) -> JsonOffsets:
-    """Offsets as the checkpoint keeps them, sorted by topic and by partition number."""
+    """Offsets by topic and partition, sorted."""
     found: JsonOffsets = {}
     for (topic, partition), offset in sorted(offsets.items()):
         found.setdefault(topic, {})[str(partition)] = offset
     return found
 
 
-def of_json(text: JsonOffsets) -> Offsets:
-    """Offsets from the checkpoint.
-
-    Raises:
-        SparkEosError: the checkpoint does not hold a Kafka source's offsets.
-    """
-    found = offsets_in_log(text)
-    if text and not found:
-        raise SparkEosError(
-            "the checkpoint's offsets are not those of a Kafka source",
-            do="Use the checkpoint of this query, or a new one.",
-        )
-    return found
-
-
-def resolve(
-    starting: StartingOffsets, bounds: Mapping[TopicPartition, Bounds], latest: Mapping[TopicPartition, int]
-) -> Offsets:
-    """Where a new query starts in each partition.
-
-    Args:
-        starting: the option startingOffsets.
-        bounds: what the partitions hold.
-        latest: what "latest" means, where that was fixed already (AvailableNow); else the end of the partition.
-
-    Raises:
-        OptionError: the option names other partitions than there are (Spark's rule).
-    """
-    if isinstance(starting, str):
-        word = EARLIEST if starting == "earliest" else LATEST
-        starting = dict.fromkeys(bounds, word)
-    if starting.keys() != bounds.keys():
-        raise _other_partitions(starting.keys(), bounds.keys())
-
-    def one(key: TopicPartition, offset: int) -> int:
-        special = {EARLIEST: bounds[key].earliest, LATEST: latest.get(key, bounds[key].end)}
-        return special.get(offset, offset)
-
-    return {key: one(key, offset) for key, offset in starting.items()}
-
-
-def _other_partitions(named: Iterable[TopicPartition], there: Iterable[TopicPartition]) -> OptionError:
-    def text(keys: Iterable[TopicPartition]) -> str:
-        return ", ".join(f"{topic}-{partition}" for topic, partition in sorted(keys))
-
-    return OptionError(
-        f"option startingOffsets names the partitions {text(named)}, and the topics have {text(there)}",
-        do="Name every partition; use -1 (latest) or -2 (earliest) for those that you don't care about.",
-    )
+def lost(known: Marks, now: Holdings) -> dict[TopicPartition, str]:
+    """Partitions of which records are gone, or will be passed over, with what happened."""
+    replaced = known.replaced(now.topic_ids)
+    told = {
+        key: f"to be read from offset {offset}, is another one by now: the topic was deleted and created again"
+        for key, offset in sorted(known.offsets.items())
+        if key[0] in replaced
+    }
+    return told | losses(known.without(replaced).offsets, now.bounds)
 
 
 def losses(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> dict[TopicPartition, str]:
-    """Partitions of which records are gone, or will be passed over, with what happened.
+    """The same from offsets alone.
 
     Args:
         start: the next offset to read of each partition known so far. Any other partition is new, and is read
@@ -163,3 +192,21 @@ def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
     """
     found = [OffsetRange(*key, start.get(key, 0), end[key]) for key in sorted(end)]
     return [each for each in found if each.start < each.end]
+
+
+def report(now: Holdings, read: Offsets) -> JsonOffsets:
+    """How far everything could be read, and how much is left after a batch, for the query's progress.
+
+    {"topic": {"0": 17}, "high watermark": {"topic": {"0": 25}}, "lag": {"to last stable offset": 0, "to high
+    watermark": 8}}: a lag to the high watermark that stays is a transaction that nobody ends.
+
+    Args:
+        now: what the partitions hold.
+        read: the end of the batch.
+    """
+    lag = {
+        "to last stable offset": sum(max(0, held.end - read.get(key, 0)) for key, held in now.bounds.items()),
+        "to high watermark": sum(max(0, held.high_watermark - read.get(key, 0)) for key, held in now.bounds.items()),
+    }
+    high = to_json({key: held.high_watermark for key, held in now.bounds.items()})
+    return {**to_json(ends(now.bounds, None)), "high watermark": high, "lag": lag}

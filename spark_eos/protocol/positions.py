@@ -88,12 +88,18 @@ def is_aligned(lanes: Iterable[Iterable[SourceRange]]) -> bool:
     return True
 
 
+TOPIC_IDS = "topic ids"
+"""Beside the topics in an entry of the offset log: topic to its id. No topic can have this name."""
+
+
 def offsets_in_log(entry: Any) -> Offsets:
     """Kafka offsets in one source's entry of Spark's offset log: {"topic": {"0": 12}}; empty for other sources."""
     if not isinstance(entry, dict):
         return {}
     found: Offsets = {}
     for topic, partitions in entry.items():
+        if topic == TOPIC_IDS:
+            continue
         if not isinstance(partitions, dict):
             return {}
         for partition, offset in partitions.items():

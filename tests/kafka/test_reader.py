@@ -1,96 +1,24 @@
-"""The source's Kafka side on a real broker: what partitions hold, and ranges with every kind of tail."""
+"""Reading ranges from a real broker: every kind of tail, every kind of loss."""
 
 from __future__ import annotations
 
 import threading
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, OffsetSpec, ResourceType
+from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
+from kafka_log import Log, reading, until
 
-from spark_eos.errors import BrokerUnreachable, DataLoss, OptionError, TopicMissing
-from spark_eos.kafka.offsets import Bounds, OffsetRange
-from spark_eos.kafka.reader import (
-    FIRST_ASK_ROWS,
-    MAX_BATCH_BYTES,
-    MAX_BATCH_ROWS,
-    Listing,
-    _RangeReader,
-    arrow_schema,
-    read_range,
-)
+from spark_eos.errors import BrokerUnreachable, DataLoss, OptionError
+from spark_eos.kafka.arrow import arrow_schema
+from spark_eos.kafka.listing import Listing
+from spark_eos.kafka.offsets import OffsetRange
+from spark_eos.kafka.reader import FIRST_ASK_ROWS, MAX_BATCH_BYTES, MAX_BATCH_ROWS, _RangeReader, read_ranges
+from spark_eos.source_values import Subscription
 
-NOWHERE = {"bootstrap.servers": "127.0.0.1:1", "socket.timeout.ms": "1000"}
+NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 SOMETHING = OffsetRange("a", 0, 0, 1)
-
-
-@dataclass
-class Log:
-    """One partition, written to record by record, as the tests need it."""
-
-    bootstrap: str
-    topic: str
-    patience_ms: str = "10000"
-
-    @property
-    def client(self) -> dict[str, str]:
-        return {"bootstrap.servers": self.bootstrap, "socket.timeout.ms": self.patience_ms}
-
-    def plain(self, *values: str | None, **columns: object) -> None:
-        producer = Producer({"bootstrap.servers": self.bootstrap, "linger.ms": 0})
-        for value in values:
-            producer.produce(self.topic, value, partition=0, **columns)
-        assert producer.flush(10) == 0
-
-    @contextmanager
-    def transaction(self, *values: str) -> Iterator[Producer]:
-        """An open transaction with these records in the log; aborted at the end if it is still open."""
-        producer = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": uuid.uuid4().hex})
-        producer.init_transactions(10)
-        producer.begin_transaction()
-        for value in values:
-            producer.produce(self.topic, value, partition=0)
-        assert producer.flush(10) == 0
-        yield producer
-
-    def committed(self, *values: str) -> None:
-        with self.transaction(*values) as producer:
-            producer.commit_transaction(10)
-        self.settle()
-
-    def aborted(self, *values: str) -> None:
-        with self.transaction(*values) as producer:
-            producer.abort_transaction(10)
-        self.settle()
-
-    def settle(self) -> None:
-        """Wait for the marker: a coordinator answers before it has written the markers to the partitions."""
-        _until(lambda: self.bounds().end == self.high_watermark())
-
-    def high_watermark(self) -> int:
-        partition = TopicPartition(self.topic, 0)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        return admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(10).offset
-
-    def delete_before(self, offset: int) -> None:
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        asked = admin.delete_records([TopicPartition(self.topic, 0, offset)])
-        assert [future.result(10).low_watermark for future in asked.values()] == [offset]
-
-    def bounds(self) -> Bounds:
-        return Listing(self.client, [self.topic]).bounds({})[self.topic, 0]
-
-    def batches(self, start: int, end: int, *, headers: bool = False, fail: bool = True) -> list[pa.RecordBatch]:
-        wanted = OffsetRange(self.topic, 0, start, end)
-        return list(read_range(self.client, wanted, headers=headers, fail_on_data_loss=fail))
-
-    def read(self, start: int, end: int, *, fail: bool = True) -> list[str]:
-        return [v.decode() for batch in self.batches(start, end, fail=fail) for v in batch.column("value").to_pylist()]
 
 
 @pytest.fixture
@@ -98,53 +26,17 @@ def log(kafka, topic: Callable[..., str]) -> Log:
     return Log(kafka.bootstrap_servers, topic())
 
 
-def test_bounds_end_at_the_last_stable_offset(log: Log) -> None:
-    log.committed("a", "b")  # offsets 0, 1; 2 is the commit marker
-    with log.transaction("c") as producer:
-        log.plain("d")
-        assert log.bounds() == Bounds(0, 3)
-        producer.abort_transaction(10)
-    log.settle()
-    assert log.bounds() == Bounds(0, 6)
-
-
-def test_bounds_start_where_records_are_left(log: Log) -> None:
-    log.plain("a", "b", "c")
-    log.delete_before(2)
-    assert log.bounds() == Bounds(2, 3)
-
-
-def test_bounds_of_all_partitions_of_all_topics(kafka, topic: Callable[..., str]) -> None:
-    names = sorted([topic(2), topic(1)])
-    listing = Listing({"bootstrap.servers": kafka.bootstrap_servers}, names)
-    found = listing.bounds({})
-    assert len(found) == 3
-    assert sorted(found) == list(found)
-    assert set(found.values()) == {Bounds(0, 0)}
-
-
-def test_a_topic_that_is_missing_is_said_so_and_never_created(kafka) -> None:
-    name = f"missing-{uuid.uuid4().hex[:8]}"
-    client = {"bootstrap.servers": kafka.bootstrap_servers}
-    for _ in range(2):
-        with pytest.raises(TopicMissing, match=f"topic {name} does not exist"):
-            Listing(client, [name]).bounds({})
-    assert name not in AdminClient(client).list_topics(timeout=10).topics
-    # Known to the checkpoint: it is for the caller to call that data loss.
-    assert Listing(client, [name]).bounds({(name, 0): 3}) == {}
-
-
 def test_no_broker_is_said_so() -> None:
     with pytest.raises(BrokerUnreachable, match="topic a, partition 0, offsets 0 to 1"):
-        list(read_range(NOWHERE, SOMETHING, headers=False, fail_on_data_loss=True))
+        list(read_ranges(reading(NOWHERE, patience_s=1), [SOMETHING]))
 
 
 def test_a_setting_that_the_client_does_not_know_is_named() -> None:
     wrong = NOWHERE | {"no.such.setting": "1"}
     with pytest.raises(OptionError, match=r"no\.such\.setting"):
-        Listing(wrong, ["a"]).bounds({})
+        Listing(wrong, Subscription(topics=("a",))).holdings()
     with pytest.raises(OptionError, match=r"no\.such\.setting"):
-        list(read_range(wrong, SOMETHING, headers=False, fail_on_data_loss=True))
+        list(read_ranges(reading(wrong), [SOMETHING]))
 
 
 def test_a_range_is_read_from_its_start_to_before_its_end(log: Log) -> None:
@@ -233,7 +125,7 @@ def test_a_tail_that_was_compacted_away(kafka, topic: Callable[..., str]) -> Non
         log.plain("roll", key="roll")  # the segment that is written to is never compacted
         return log.read(0, 6) == ["a2", "b2"]
 
-    _until(compacted)
+    until(compacted)
     assert log.read(0, 5) == ["a2"]
     assert log.read(0, 2) == []
     assert log.read(3, 5) == []
@@ -292,7 +184,7 @@ def test_a_range_that_is_all_gone(log: Log) -> None:
 
 def test_a_range_that_ends_beyond_what_is_there(log: Log) -> None:
     log.plain("a", "b")
-    log.patience_ms = "1500"
+    log.patience_s = 1.5
     with pytest.raises(DataLoss, match="the partition ends at 2"):
         log.read(0, 4)
     assert log.read(0, 4, fail=False) == ["a", "b"]
@@ -310,51 +202,21 @@ def test_a_range_is_waited_for_while_its_end_is_not_stable_yet(log: Log) -> None
 def test_a_long_stretch_of_aborted_records_counts_as_progress(log: Log) -> None:
     """Nothing of it reaches the reader but the client's statistics."""
     log.aborted("x", "y", "z")
-    reader = _RangeReader(log.client, OffsetRange(log.topic, 0, 0, 9), fail_on_data_loss=True)
+    reader = _RangeReader(log.reading())
+    reader.begin(OffsetRange(log.topic, 0, 0, 9))
     try:
-        _until(lambda: reader.next(10) == [] and reader._fetched == 4)
+        until(lambda: reader.next(10) == [] and reader._fetched == 4)
     finally:
         reader.close()
-
-
-def test_looking_up_outlives_a_restart_of_the_broker(kafka, log: Log) -> None:
-    log.plain("a")
-    listing = Listing(log.client, [log.topic])
-    assert listing.bounds({}) == {(log.topic, 0): Bounds(0, 1)}
-    kafka.stop_broker(0)
-    coming = threading.Thread(target=kafka.restart, args=[0])
-    coming.start()
-    try:
-        assert listing.bounds({}) == {(log.topic, 0): Bounds(0, 1)}
-    finally:
-        coming.join()
-
-
-def test_a_second_look_before_data_loss(log: Log) -> None:
-    """The checkpoint's offset is above the end that is stable now, and below the one of a moment later."""
-    with log.transaction("a", "b") as producer:
-        later = threading.Timer(0.3, producer.commit_transaction, [10])
-        later.start()
-        assert Listing(log.client, [log.topic]).bounds({(log.topic, 0): 2}) == {(log.topic, 0): Bounds(0, 3)}
-        later.join()
 
 
 def test_a_reader_that_is_given_up_half_way_closes(log: Log) -> None:
     log.plain(*[str(i) for i in range(2 * FIRST_ASK_ROWS)])
     wanted = OffsetRange(log.topic, 0, 0, 2 * FIRST_ASK_ROWS)
-    reading = read_range(log.client, wanted, headers=False, fail_on_data_loss=True)
+    batches = read_ranges(log.reading(), [wanted])
     threads = threading.active_count()
-    next(reading)
-    reading.close()
+    next(batches)
+    batches.close()
     assert threading.active_count() == threads
     with pytest.raises(StopIteration):
-        next(reading)
-
-
-def _until(holds: Callable[[], bool], limit_s: float = 60) -> None:
-    pause = threading.Event()
-    for _ in range(int(limit_s / 0.1)):
-        if holds():
-            return
-        pause.wait(0.1)
-    pytest.fail("it never came to that")
+        next(batches)

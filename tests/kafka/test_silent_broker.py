@@ -11,8 +11,9 @@ import pytest
 from tests_support import Query, rows_of
 
 from spark_eos.errors import Unconfirmed
-from spark_eos.kafka.reader import Listing
+from spark_eos.kafka.listing import Listing
 from spark_eos.protocol.transaction import Outcome, Step
+from spark_eos.source_values import Subscription
 from spark_eos.testing import EmbeddedKafka
 
 
@@ -68,11 +69,11 @@ def test_a_commit_that_the_broker_carried_out_after_all_is_skipped_by_the_next_a
 
 
 def test_a_driver_that_lives_through_a_brokers_restart_can_still_ask_for_offsets(own_kafka):
-    listing = Listing({"bootstrap.servers": own_kafka.bootstrap_servers}, ["out"])
-    before = listing.bounds({})
+    listing = Listing({"bootstrap.servers": own_kafka.bootstrap_servers}, Subscription(topics=("out",)))
+    before = listing.holdings().bounds
     own_kafka.kill(0)
     own_kafka.restart(0)
-    assert listing.bounds({}).keys() == before.keys()
+    assert listing.holdings().bounds.keys() == before.keys()
 
 
 def test_a_commit_that_died_with_the_broker_is_written_by_the_next_attempt(own_kafka, query_id):

@@ -12,15 +12,16 @@ import spark_eos
 
 ROOT = Path(spark_eos.__file__).parent
 OURS = {"spark_eos.errors", "spark_eos.options"}
+SOURCE = {"spark_eos.source_options", "spark_eos.source_values"}
 ALLOWED = {
     "protocol": (set(sys.stdlib_module_names), {"spark_eos.errors", "spark_eos.protocol"}),
     "kafka": (
         set(sys.stdlib_module_names) | {"confluent_kafka", "tenacity", "pyarrow"},
-        OURS | {"spark_eos.source_options", "spark_eos.protocol", "spark_eos.kafka"},
+        OURS | SOURCE | {"spark_eos.protocol", "spark_eos.kafka"},
     ),
     "spark": (
         set(sys.stdlib_module_names) | {"pyspark", "pyarrow"},
-        OURS | {"spark_eos.source_options", "spark_eos.protocol", "spark_eos.kafka", "spark_eos.spark"},
+        OURS | SOURCE | {"spark_eos.protocol", "spark_eos.kafka", "spark_eos.spark"},
     ),
 }
 

@@ -1,4 +1,4 @@
-"""Arithmetic of the source's offsets: starting point, rate limit, AvailableNow, data loss, ranges."""
+"""Arithmetic of the source's offsets: rate limit, AvailableNow, data loss, ranges, progress."""
 
 from __future__ import annotations
 
@@ -6,67 +6,81 @@ import json
 
 import pytest
 
-from spark_eos.errors import OptionError, SparkEosError
-from spark_eos.kafka.offsets import Bounds, OffsetRange, ends, limited, losses, of_json, ranges, resolve, to_json
+from spark_eos.errors import SparkEosError
+from spark_eos.kafka.offsets import (
+    Bounds,
+    Holdings,
+    Marks,
+    OffsetRange,
+    ends,
+    limited,
+    losses,
+    lost,
+    ranges,
+    report,
+)
 
 A0, A1, B0 = ("a", 0), ("a", 1), ("b", 0)
-HELD = {A0: Bounds(5, 100), A1: Bounds(0, 50), B0: Bounds(0, 0)}
+HELD = {A0: Bounds(5, 100, 104), A1: Bounds(0, 50, 50), B0: Bounds(0, 0, 3)}
 
 
 def test_offsets_in_the_checkpoint_are_always_in_the_same_order() -> None:
     offsets = {("b", 0): 1, ("a", 10): 2, ("a", 9): 3}
-    assert json.dumps(to_json(offsets)) == '{"a": {"9": 3, "10": 2}, "b": {"0": 1}}'
-    assert of_json(to_json(offsets)) == offsets
-    assert of_json({}) == {}
+    marks = Marks(offsets, {"b": "id-b", "a": "id-a", "gone": "id"})
+    text = json.dumps(marks.to_json())
+    assert text == '{"a": {"9": 3, "10": 2}, "b": {"0": 1}, "topic ids": {"a": "id-a", "b": "id-b"}}'
+    assert Marks.of_json(json.loads(text)) == Marks(offsets, {"a": "id-a", "b": "id-b"})
+    assert Marks.of_json({}) == Marks({}, {})
+
+
+def test_the_checkpoint_of_sparks_own_source_is_understood() -> None:
+    marks = Marks.of_json({"a": {"0": 3}})
+    assert marks == Marks({A0: 3}, {})
+    assert marks.to_json() == {"a": {"0": 3}}
+    assert marks.replaced({"a": "any id"}) == set()
 
 
 def test_a_checkpoint_of_another_source_is_refused() -> None:
     with pytest.raises(SparkEosError, match="not those of a Kafka source"):
-        of_json({"logOffset": 3})  # type: ignore[dict-item]
-
-
-@pytest.mark.parametrize(
-    ("starting", "start"),
-    [
-        ("earliest", {A0: 5, A1: 0, B0: 0}),
-        ("latest", {A0: 100, A1: 50, B0: 0}),
-        ({A0: -2, A1: -1, B0: 0}, {A0: 5, A1: 50, B0: 0}),
-        ({A0: 7, A1: 8, B0: -1}, {A0: 7, A1: 8, B0: 0}),
-    ],
-)
-def test_starting_offsets(starting: object, start: object) -> None:
-    assert resolve(starting, HELD, {}) == start  # type: ignore[arg-type]
-
-
-def test_latest_is_what_was_fixed_for_available_now() -> None:
-    assert resolve("latest", HELD, {A0: 90}) == {A0: 90, A1: 50, B0: 0}
-
-
-@pytest.mark.parametrize("named", [{A0: 1}, {A0: 1, A1: 1, B0: 0, ("c", 0): 1}])
-def test_starting_offsets_must_name_the_partitions_there_are(named: dict[tuple[str, int], int]) -> None:
-    with pytest.raises(OptionError, match=r"a-0.*the topics have a-0, a-1, b-0"):
-        resolve(named, HELD, {})
+        Marks.of_json({"logOffset": 3})  # type: ignore[dict-item]
 
 
 @pytest.mark.parametrize(
     ("start", "held", "told"),
     [
-        (10, Bounds(0, 20), None),
-        (20, Bounds(0, 20), None),
-        (10, Bounds(10, 20), None),
-        (10, Bounds(10, 10), None),
-        (10, Bounds(11, 20), "starts at 11"),
-        (10, Bounds(0, 9), "ends at 9"),
-        (10, Bounds(0, 0), "ends at 0"),
+        (10, Bounds(0, 20, 20), None),
+        (20, Bounds(0, 20, 20), None),
+        (10, Bounds(10, 20, 20), None),
+        (10, Bounds(10, 10, 10), None),
+        (10, Bounds(11, 20, 20), "starts at 11"),
+        (10, Bounds(0, 9, 9), "ends at 9"),
+        (10, Bounds(0, 0, 0), "ends at 0"),
         (0, None, "is gone"),
-        (None, Bounds(0, 20), None),
-        (None, Bounds(3, 20), "is new, and starts at offset 3 instead of 0"),
+        (None, Bounds(0, 20, 20), None),
+        (None, Bounds(3, 20, 20), "is new, and starts at offset 3 instead of 0"),
     ],
 )
 def test_what_counts_as_data_loss(start: int | None, held: Bounds | None, told: str | None) -> None:
     found = losses({A0: start} if start is not None else {}, {A0: held} if held else {})
     assert list(found) == ([A0] if told else [])
     assert not told or told in found[A0]
+
+
+def test_a_topic_created_again_is_data_loss_however_many_records_it_has() -> None:
+    known = Marks({A0: 10, B0: 0}, {"a": "old", "b": "same"})
+    now = Holdings({A0: Bounds(0, 20, 20), B0: Bounds(0, 0, 0)}, {"a": "new", "b": "same"})
+    assert known.replaced(now.topic_ids) == {"a"}
+    assert known.without({"a"}) == Marks({B0: 0}, {"b": "same"})
+    found = lost(known, now)
+    assert list(found) == [A0]
+    assert "deleted and created again" in found[A0]
+    assert lost(known, Holdings(now.bounds, {"a": "old", "b": "same"})) == {}
+
+
+def test_a_deleted_topic_is_gone_and_not_replaced() -> None:
+    known = Marks({A0: 10}, {"a": "old"})
+    assert known.replaced({}) == set()
+    assert "is gone" in lost(known, Holdings({}, {}))[A0]
 
 
 def test_without_a_target_all_partitions_are_read_to_their_end() -> None:
@@ -124,3 +138,13 @@ def test_ranges_do_not_depend_on_the_order_of_the_checkpoint() -> None:
     start, end = {A0: 1, A1: 2}, {A0: 3, A1: 4}
     backwards = [dict(reversed(each.items())) for each in (start, end)]
     assert ranges(start, end) == ranges(backwards[0], backwards[1])
+
+
+def test_progress_tells_the_lag_to_both_ends() -> None:
+    found = report(Holdings(HELD, {}), {A0: 90, A1: 50})
+    assert found == {
+        "a": {"0": 100, "1": 50},
+        "b": {"0": 0},
+        "high watermark": {"a": {"0": 104, "1": 50}, "b": {"0": 3}},
+        "lag": {"to last stable offset": 10, "to high watermark": 14 + 3},
+    }

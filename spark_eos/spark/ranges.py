@@ -1,0 +1,41 @@
+"""What both readers, of streams and of batch queries, hand to tasks, and what a task does with it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from pyspark.sql.datasource import InputPartition
+
+from spark_eos.kafka.offsets import BoundsByPartition, OffsetRange
+from spark_eos.kafka.reader import Reading, read_ranges
+from spark_eos.kafka.split import Work, tasks
+from spark_eos.protocol.positions import Offsets
+from spark_eos.source_options import SourceOptions
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class RangePartition(InputPartition):
+    """Ranges of offsets that one task reads, one after the other."""
+
+    def __init__(self, work: Work) -> None:
+        super().__init__(work)
+        self.work = work
+
+
+def planned(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[RangePartition]:
+    """The tasks that read some ranges."""
+    return [RangePartition(work) for work in tasks(list(ranges), options.split)]
+
+
+def read_partition(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
+    """The committed records of a task's ranges."""
+    assert isinstance(partition, RangePartition)
+    return read_ranges(Reading.of(options), partition.work)
+
+
+def within(start: Offsets, bounds: BoundsByPartition) -> Offsets:
+    """Offsets moved to where there is something to read."""
+    return {key: min(max(offset, bounds[key].earliest), bounds[key].end) for key, offset in start.items()}
