@@ -153,6 +153,7 @@ SOURCE_OPTIONS = (
         "maxRecordsPerPartition",
         "Split ranges of offsets so that no task reads more offsets than this.",
         parse=values.positive,
+        differs="also in batch queries, where Spark 4.2 does so only together with minPartitions",
     ),
     SourceOption(
         "maxPartitions",
@@ -256,12 +257,12 @@ def _without_isolation(given: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _check_kind(given: Mapping[str, Any], queries: Queries) -> None:
-    kinds = {option.name.lower(): option.queries for option in SOURCE_OPTIONS}
-    for name in given:
-        kind = kinds.get(name.lower(), "both")
-        if "both" not in (kind, queries) and kind != queries:
-            is_for, this_is = ("batch queries", "a stream") if kind == "batch" else ("streams", "a batch query")
-            raise OptionError(f"option {name} can't be used: it is for {is_for}, and this is {this_is}", do=_LEAVE_OUT)
+    names = {name.lower() for name in given}
+    for option in SOURCE_OPTIONS:
+        if option.name.lower() in names and "both" not in (option.queries, queries) and option.queries != queries:
+            kinds = ("batch queries", "a stream") if option.queries == "batch" else ("streams", "a batch query")
+            told = f"option {option.name} can't be used: it is for {kinds[0]}, and this is {kinds[1]}"
+            raise OptionError(told, do=_LEAVE_OUT)
 
 
 _LEAVE_OUT = "Leave it out."

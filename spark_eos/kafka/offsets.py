@@ -14,6 +14,7 @@ from typing import Any
 
 from spark_eos.errors import SparkEosError
 from spark_eos.protocol.positions import TOPIC_IDS, Offsets, TopicPartition, offsets_in_log
+from spark_eos.source_options import ISOLATION
 
 JsonOffsets = dict[str, dict[str, Any]]
 TopicIds = Mapping[str, str]
@@ -194,11 +195,12 @@ def ranges(start: Offsets, end: Offsets) -> list[OffsetRange]:
     return [each for each in found if each.start < each.end]
 
 
-def report(now: Holdings, read: Offsets) -> JsonOffsets:
+def report(now: Holdings, read: Offsets) -> dict[str, Any]:
     """How far everything could be read, and how much is left after a batch, for the query's progress.
 
     {"topic": {"0": 17}, "high watermark": {"topic": {"0": 25}}, "lag": {"to last stable offset": 0, "to high
-    watermark": 8}}: a lag to the high watermark that stays is a transaction that nobody ends.
+    watermark": 8}, "isolation.level": "read_committed"}: a lag to the high watermark that stays is a transaction that
+    nobody ends.
 
     Args:
         now: what the partitions hold.
@@ -209,4 +211,4 @@ def report(now: Holdings, read: Offsets) -> JsonOffsets:
         "to high watermark": sum(max(0, held.high_watermark - read.get(key, 0)) for key, held in now.bounds.items()),
     }
     high = to_json({key: held.high_watermark for key, held in now.bounds.items()})
-    return {**to_json(ends(now.bounds, None)), "high watermark": high, "lag": lag}
+    return {**to_json(ends(now.bounds, None)), "high watermark": high, "lag": lag, "isolation.level": ISOLATION}

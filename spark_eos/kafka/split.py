@@ -39,8 +39,10 @@ def _parts_of(wanted: OffsetRange, records: int | None) -> int:
 
 
 def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
-    """A range in so many pieces of nearly equal size."""
-    edges = [wanted.start + wanted.size * part // parts for part in range(parts + 1)]
+    """A range in so many pieces of nearly equal size; the smaller ones first, and empty ones left out, as in Spark."""
+    edges = [wanted.start]
+    for left in range(parts, 0, -1):
+        edges.append(edges[-1] + (wanted.end - edges[-1]) // left)
     cut = [OffsetRange(wanted.topic, wanted.partition, *edge) for edge in pairwise(edges)]
     return [piece for piece in cut if piece.size]
 

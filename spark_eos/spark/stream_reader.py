@@ -111,7 +111,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._read_to = until
         return Marks(until, found.topic_ids).to_json()
 
-    def reportLatestOffset(self) -> JsonOffsets | None:
+    def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far everything could be read when Spark last asked, and the lag; for the query's progress."""
         return report(self._seen, self._read_to) if self._seen is not None else None
 

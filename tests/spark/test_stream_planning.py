@@ -76,6 +76,7 @@ def test_progress_tells_of_the_lag_and_of_an_open_transaction(source: Source) ->
         source.topics[0]: {"0": 4, "1": 0},
         "high watermark": {source.topics[0]: {"0": 5, "1": 0}},
         "lag": {"to last stable offset": 1, "to high watermark": 2},
+        "isolation.level": "read_committed",
     }
 
 

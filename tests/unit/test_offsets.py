@@ -147,4 +147,5 @@ def test_progress_tells_the_lag_to_both_ends() -> None:
         "b": {"0": 0},
         "high watermark": {"a": {"0": 104, "1": 50}, "b": {"0": 3}},
         "lag": {"to last stable offset": 10, "to high watermark": 14 + 3},
+        "isolation.level": "read_committed",
     }

@@ -142,7 +142,7 @@ EACH = '{"a": {"0": %d}}'
         ("batch", {"startingOffsets": "latest"}, "can't start at latest"),
         ("batch", {"startingOffsets": EACH % -1}, "can't start at latest"),
         ("batch", {"maxOffsetsPerTrigger": "3"}, "it is for streams, and this is a batch query"),
-        ("batch", {"minoffsetspertrigger": "3"}, "minoffsetspertrigger can't be used: it is for streams"),
+        ("batch", {"minoffsetspertrigger": "3"}, "minOffsetsPerTrigger can't be used: it is for streams"),
         ("batch", {"maxTriggerDelay": "3s"}, "it is for streams"),
         ("stream", {"endingOffsets": "latest"}, "it is for batch queries, and this is a stream"),
         ("stream", {"endingTimestamp": "3"}, "it is for batch queries"),
