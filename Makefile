@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help machine install demo test test-unit test-kafka test-spark test-fault lint format bench lock clean
+.PHONY: help machine install demo test test-unit test-kafka test-spark test-fault lint format bench bench-source docs lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -56,9 +56,15 @@ format: install ## let ruff mend what it can
 bench: install ## added time per batch and rows/s, beside Spark's built-in sink
 	$(BIN)/python benchmarks/sink.py $(ARGS)
 
+bench-source: install ## reading, beside Spark's built-in source; 12 minutes (ARGS="--only stream --rows-scale 0.1")
+	$(BIN)/python benchmarks/source.py $(ARGS)
+
+docs: install ## write the tables that are made from code into docs/
+	$(BIN)/python docs/make.py
+
 lock: install ## resolve requirements.lock anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra jobs --group dev --universal --python-version 3.10 --generate-hashes \
+	$(BIN)/uv pip compile pyproject.toml --extra jobs --extra schema-registry --group dev --universal --python-version 3.10 --generate-hashes \
 	  --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
 
 clean: ## remove what the build and the tests made

@@ -12,6 +12,7 @@ from typing import Annotated
 import typer
 
 from spark_eos.errors import OptionError, SparkEosError
+from spark_eos.reference import source_table
 from spark_eos.testing import EmbeddedKafka
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -56,6 +57,12 @@ def broker(
     except SparkEosError as error:
         typer.echo(f"Error: {error}", err=True)
         raise typer.Exit(1) from None
+
+
+@app.command()
+def options() -> None:
+    """Print the options of the source, beside those of Spark's own Kafka source, as a table in Markdown."""
+    typer.echo(source_table(), nl=False)
 
 
 def parse_topic(text: str) -> tuple[str, int]:

@@ -26,6 +26,7 @@ SparkEosError
 │   ├── OtherCheckpoint           the query id belongs to another checkpoint
 │   ├── ReplayDiffers             a committed lane comes back with other rows
 │   └── LedgerUnreadable          a ledger row was not written by a version this one can read
+├── RegistryError                 the schema registry did not answer, or refused this client
 ├── DataLoss                      records between the checkpoint's offsets and now are gone
 └── EmbeddedKafkaError            the test broker could not be installed, started or reached
 """
@@ -184,6 +185,10 @@ class ReplayDiffers(LedgerRefusal):
 
 class LedgerUnreadable(LedgerRefusal):
     """A ledger row is not one that this version can read."""
+
+
+class RegistryError(SparkEosError):
+    """The schema registry did not answer, or refused this client. It says nothing about the records."""
 
 
 class DataLoss(SparkEosError):

@@ -54,6 +54,45 @@ RESERVED_EVERYWHERE = {
 }
 """Client settings refused for reader and writer alike, with the reason."""
 
+LEAVE_OUT = "Leave it out."
+USE_OAUTHBEARER = "Set kafka.sasl.oauthbearer.method to oidc, and kafka.sasl.oauthbearer.token.endpoint.url."
+NO_PASSWORD = "Leave it out: kafka.ssl.ca.location names a PEM file, which has no password."
+
+JAVA_ONLY = {
+    "sasl.jaas.config": "Set kafka.sasl.username and kafka.sasl.password.",
+    "sasl.login.class": USE_OAUTHBEARER,
+    "sasl.login.callback.handler.class": USE_OAUTHBEARER,
+    "sasl.client.callback.handler.class": USE_OAUTHBEARER,
+    "ssl.truststore.location": "Set kafka.ssl.ca.location to a PEM file with the truststore's certificates.",
+    "ssl.truststore.certificates": "Set kafka.ssl.ca.pem to them, or kafka.ssl.ca.location to a file that has them.",
+    "ssl.truststore.password": NO_PASSWORD,
+    "ssl.truststore.type": NO_PASSWORD,
+    "ssl.keystore.key": "Set kafka.ssl.key.location to a PEM file with the key.",
+    "ssl.keystore.certificate.chain": "Set kafka.ssl.certificate.location to a PEM file with the chain.",
+    "ssl.keystore.type": "Leave it out: kafka.ssl.keystore.location names a PKCS#12 file, "
+    "kafka.ssl.certificate.location and kafka.ssl.key.location name PEM files.",
+    "ssl.protocol": "Leave it out: client and broker agree on the newest version of TLS that both know.",
+    "ssl.enabled.protocols": "Leave it out: client and broker agree on the newest version of TLS that both know.",
+    "fetch.max.wait.ms": "Set kafka.fetch.wait.max.ms.",
+    "receive.buffer.bytes": "Set kafka.socket.receive.buffer.bytes.",
+    "send.buffer.bytes": "Set kafka.socket.send.buffer.bytes.",
+    "default.api.timeout.ms": "Set kafka.socket.timeout.ms.",
+    "socket.connection.setup.timeout.max.ms": "Set kafka.socket.connection.setup.timeout.ms.",
+    "buffer.memory": "Set kafka.queue.buffering.max.kbytes.",
+    "max.request.size": "Set kafka.message.max.bytes.",
+    "compression.gzip.level": "Set kafka.compression.level.",
+    "compression.lz4.level": "Set kafka.compression.level.",
+    "compression.zstd.level": "Set kafka.compression.level.",
+    "partitioner.class": "Leave it out for the Java client's default partitioner, or set kafka.partitioner.",
+    "exclude.internal.topics": "Leave it out: a subscribePattern never matches Kafka's own topics.",
+    "max.block.ms": LEAVE_OUT,
+    "metadata.max.idle.ms": LEAVE_OUT,
+    "metric.reporters": LEAVE_OUT,
+    "auto.include.jmx.reporter": LEAVE_OUT,
+}
+"""Settings of the Java client that librdkafka does not know, which users of Spark's own source and sink may have, with
+what to do instead."""
+
 RESERVED_IN_SINK = RESERVED_EVERYWHERE | {
     "transactional.id": "it is derived from query.id and the lane, which is what fences older attempts",
     "enable.idempotence": "a transactional producer is always idempotent",
@@ -81,7 +120,8 @@ def read_options(
         refused: further option names (lower case) that are understood and refused, with the reason.
 
     Raises:
-        OptionError: an unknown, reserved or refused name, a wrong value, or no bootstrap servers.
+        OptionError: an unknown, reserved or refused name, one that only the Java client knows, a wrong value, or no
+            bootstrap servers.
     """
     options = {option.name.lower(): option for option in known}
     values: dict[str, Any] = {option.name: None for option in options.values()}
@@ -90,10 +130,10 @@ def read_options(
         text, lower = _text(raw), name.lower()
         if lower.startswith(CLIENT_PREFIX):
             setting = lower.removeprefix(CLIENT_PREFIX)
-            _check_reserved(name, setting, reserved)
+            _check_setting(name, setting, reserved)
             client[setting] = text
         elif refused and lower in refused:
-            raise OptionError(f"option {name} can't be used: {refused[lower]}", do="Leave it out.")
+            raise OptionError(f"option {name} can't be used: {refused[lower]}", do=LEAVE_OUT)
         elif lower in options:
             values[options[lower].name] = _parse(options[lower], text)
         else:
@@ -113,9 +153,13 @@ def _text(raw: Any) -> str:
     return str(raw).lower() if isinstance(raw, bool) else str(raw)
 
 
-def _check_reserved(name: str, setting: str, reserved: Mapping[str, str]) -> None:
+def _check_setting(name: str, setting: str, reserved: Mapping[str, str]) -> None:
     if setting in reserved:
-        raise OptionError(f"option {name} is reserved: {reserved[setting]}", do="Leave it out.")
+        raise OptionError(f"option {name} is reserved: {reserved[setting]}", do=LEAVE_OUT)
+    if setting in JAVA_ONLY:
+        raise OptionError(
+            f"option {name} is a setting of the Java client, and the client here is librdkafka", do=JAVA_ONLY[setting]
+        )
 
 
 def _parse(option: Option, text: str) -> Any:

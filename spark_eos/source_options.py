@@ -232,7 +232,8 @@ class SourceOptions:
         """
         found, client = read_options(_without_isolation(given), SOURCE_OPTIONS, RESERVED_IN_SOURCE, refused=_REFUSED)
         _check_kind(given, queries)
-        group = client.pop("group.id", None)
+        # The client's own check of an empty name ends the process.
+        group = client.pop("group.id", "").strip() or None
         start, end = _start(found, queries), _end(found)
         _check_places(start, end, group, queries)
         return cls(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
+from concurrent.futures import TimeoutError as FutureTimeout
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeVar
@@ -15,13 +16,16 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_expone
 
 from spark_eos.errors import ClusterError, SparkEosError, TopicMissing
 from spark_eos.kafka.config import admin_settings
-from spark_eos.kafka.failures import error_of, failure, is_missing_topic, is_transient, lost_race
+from spark_eos.kafka.failures import LastWord, error_of, failure, is_missing_topic, is_transient, lost_race
 from spark_eos.kafka.topics import CREATE_IT
 
 T = TypeVar("T")
 
 REQUEST_TIMEOUT_S = 10.0
 """How long a question may wait for its answer before the brokers count as unreachable."""
+
+DENIED_AFTER_S = 3.0
+"""How long a client may be refused before that counts: it tries again by itself, and a broker may just be starting."""
 
 
 def patiently(limit_s: float = REQUEST_TIMEOUT_S) -> Retrying:
@@ -52,33 +56,46 @@ class Cluster:
 
     def __init__(self, client: Mapping[str, str]) -> None:
         self._client = client
-        self._told: list[str] = []
+        self._last_word = LastWord()
 
     @cached_property
     def admin(self) -> AdminClient:
         """The client, made when it is first needed: a lane without rows needs none."""
         # The callback must not hold this object: a client in a reference cycle is destroyed by the garbage collector,
         # in whatever thread it runs, and if that is one of the client's own, the process dies.
-        told = self._told
-        settings = admin_settings(self._client) | {"error_cb": lambda error: told.append(error.str())}
         try:
-            return AdminClient(settings)
+            return AdminClient(admin_settings(self._client) | {"error_cb": self._last_word})
         except KafkaException as exception:
             raise failure(exception, "making a Kafka client") from exception
 
     def ask(self, future: Future[T], doing: str) -> T:
-        """The answer to an AdminClient call, or one of our errors, with what the client last heard of the brokers."""
+        """The answer to an AdminClient call, or one of our errors."""
         try:
-            return future.result(timeout=REQUEST_TIMEOUT_S + 5)
+            return self.answer(future)
         except KafkaException as exception:
-            raise self._failure(exception, doing) from exception
+            raise self.failed(exception, doing) from exception
 
-    def _failure(self, exception: KafkaException, doing: str) -> SparkEosError:
+    def answer(self, future: Future[T]) -> T:
+        """The answer to an AdminClient call, or the client's error; soon if the brokers do not let the client in."""
+        try:
+            found = future.result(timeout=DENIED_AFTER_S)
+        except FutureTimeout:
+            self._check_let_in()
+            found = future.result(timeout=REQUEST_TIMEOUT_S + 5)
         self.admin.poll(0)
-        error = failure(exception, doing)
-        if self._told:
-            error.what += f"; the client's last word: {self._told[-1]}"
-        return error
+        self._last_word.forget()
+        return found
+
+    def _check_let_in(self) -> None:
+        self.admin.poll(0)
+        denial = self._last_word.denial()
+        if denial is not None:
+            raise KafkaException(denial)
+
+    def failed(self, exception: KafkaException, doing: str) -> SparkEosError:
+        """Our error for the client's, with what the client last heard of the brokers."""
+        self.admin.poll(0)
+        return failure(exception, doing, self._last_word)
 
     def brokers(self) -> int:
         """How many brokers the cluster has."""
@@ -94,7 +111,7 @@ class Cluster:
         try:
             self.admin.list_topics(timeout=REQUEST_TIMEOUT_S)
         except KafkaException as exception:
-            raise self._failure(exception, "reaching the brokers") from exception
+            raise self.failed(exception, "reaching the brokers") from exception
 
     def partitions(self, topics: Iterable[str]) -> dict[str, int | None]:
         """Topic to its number of partitions; None for one that does not exist. Never creates one."""
@@ -113,11 +130,11 @@ class Cluster:
 
     def _described(self, name: str, asked: Future[Any]) -> Described | None:
         try:
-            found = asked.result(timeout=REQUEST_TIMEOUT_S + 5)
+            found = self.answer(asked)
         except KafkaException as exception:
             if is_missing_topic(error_of(exception)):
                 return None
-            raise self._failure(exception, f"looking up topic {name}") from exception
+            raise self.failed(exception, f"looking up topic {name}") from exception
         return Described(len(found.partitions), str(found.topic_id), bool(found.is_internal))
 
     def matching(self, pattern: str) -> list[str]:
@@ -125,7 +142,7 @@ class Cluster:
         try:
             names = self.admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
         except KafkaException as exception:
-            raise self._failure(exception, "listing the topics") from exception
+            raise self.failed(exception, "listing the topics") from exception
         found = self.describe(filter(re.compile(pattern).fullmatch, names))
         return [name for name, described in found.items() if described and not described.internal]
 
@@ -176,10 +193,10 @@ class Cluster:
 
     def _unless_lost_race(self, future: Future[Any], doing: str) -> None:
         try:
-            future.result(timeout=REQUEST_TIMEOUT_S + 5)
+            self.answer(future)
         except KafkaException as exception:
             if not lost_race(exception):
-                raise self._failure(exception, doing) from exception
+                raise self.failed(exception, doing) from exception
 
     def topic_setting(self, topic: str, name: str) -> str | None:
         """One setting of a topic, or None where it can't be read (it needs the DescribeConfigs ACL)."""

@@ -6,6 +6,8 @@
 
 from __future__ import annotations
 
+import math
+import time
 from enum import Enum
 
 from confluent_kafka import KafkaError, KafkaException
@@ -64,11 +66,14 @@ UNREACHABLE = {
     KafkaError.COORDINATOR_NOT_AVAILABLE,
 }
 
-DENIED = {
+NOT_LET_IN = {
     KafkaError._AUTHENTICATION,
     KafkaError.SASL_AUTHENTICATION_FAILED,
     KafkaError.UNSUPPORTED_SASL_MECHANISM,
     KafkaError.ILLEGAL_SASL_STATE,
+}
+
+NO_RIGHT = {
     KafkaError.TOPIC_AUTHORIZATION_FAILED,
     KafkaError.GROUP_AUTHORIZATION_FAILED,
     KafkaError.CLUSTER_AUTHORIZATION_FAILED,
@@ -151,6 +156,16 @@ def is_end_of_partition(error: KafkaError) -> bool:
     return bool(error.code() == KafkaError._PARTITION_EOF)
 
 
+def is_denied(error: KafkaError) -> bool:
+    """Whether the client was not let in, or a right is missing."""
+    return error.code() in NOT_LET_IN | NO_RIGHT
+
+
+def is_denied_group(error: KafkaError) -> bool:
+    """Whether a right on a consumer group is missing."""
+    return bool(error.code() == KafkaError.GROUP_AUTHORIZATION_FAILED)
+
+
 def is_gone(error: KafkaError) -> bool:
     """Whether a consumer was told that what it is to read is not there: out of range, or no such partition."""
     return error.code() in OUT_OF_RANGE | NO_TOPIC | NO_PARTITION
@@ -199,20 +214,73 @@ def transaction_failure(exception: KafkaException, doing: str, *, committing: bo
     )
 
 
-def failure(exception: KafkaException, doing: str) -> SparkEosError:
-    """The error of any other call: metadata, offsets, configuration, reading."""
-    error = error_of(exception)
-    known = _known(error, doing)
+class LastWord:
+    """What a client last said by itself of the brokers, as its `error_cb`.
+
+    A client that is not let in, or finds no broker, tries again for ever; calls fail for lack of time. This is why.
+    """
+
+    def __init__(self) -> None:
+        self._error: KafkaError | None = None
+        self._said_at = -math.inf
+
+    def __call__(self, error: KafkaError) -> None:
+        # That all brokers are down comes after the reason why, and knows less.
+        if self._error is None or error.code() != KafkaError._ALL_BROKERS_DOWN:
+            self._error, self._said_at = error, time.monotonic()
+
+    def forget(self) -> None:
+        """The brokers answer: what was said before explains nothing any more."""
+        self._error = None
+
+    def denial(self, since: float = -math.inf) -> KafkaError | None:
+        """The last word, if it is that the client is not let in.
+
+        Args:
+            since: moment of `time.monotonic()`; what was said before does not count.
+        """
+        if self._error is None or self._said_at < since or not is_denied(self._error):
+            return None
+        return self._error
+
+    def __str__(self) -> str:
+        if self._error is None:
+            return ""
+        if self._error.code() == KafkaError._ALL_BROKERS_DOWN:
+            return "; connections are closed without a reason, as where another kafka.security.protocol is expected"
+        return f"; the client's last word: {self._error.str()}"
+
+
+def failure(exception: KafkaException, doing: str, last_word: LastWord | None = None) -> SparkEosError:
+    """The error of any other call: metadata, offsets, configuration, reading.
+
+    Args:
+        exception: as raised by the client.
+        doing: what was being done, for the text: "looking up topic a".
+        last_word: why the brokers can't be reached, if that is what is wrong.
+    """
+    error, why = error_of(exception), ""
+    if last_word is not None and error.code() in UNREACHABLE:
+        denial = last_word.denial()
+        error, why = (denial, "") if denial is not None else (error, str(last_word))
+    known = _known(error, doing, why)
     return known or ClusterError(f"{doing}: {_told(error)}", do="Look at the brokers' logs for this error.")
 
 
 KNOWN: tuple[tuple[set[int], type[SparkEosError], str], ...] = (
     (
-        DENIED,
+        NOT_LET_IN,
         AccessDenied,
-        "Check the kafka.security.* and kafka.sasl.* options, and the ACLs: the sink needs Write and Describe on its "
-        "topics and on transactional.ids that begin with the query id, Read on its group, the ledger topic and the "
-        "source topics.",
+        "Check kafka.security.protocol, kafka.sasl.mechanism, kafka.sasl.username and kafka.sasl.password (or the "
+        "kafka.sasl.oauthbearer.* options).",
+    ),
+    (
+        NO_RIGHT,
+        AccessDenied,
+        "Check the ACLs, and the name: without Describe, a topic that does not exist looks the same. The source needs "
+        "Describe and Read on its topics and, for startingOffsets=group, Describe on the group. The sink needs Write "
+        "and Describe on its topics and on transactional.ids that begin with the query id, Read on its group, the "
+        "ledger topic and the source topics.",
     ),
     (NO_TOPIC, TopicMissing, "Create the topic; spark-eos never lets a broker create one by accident."),
     (NO_PARTITION, PartitionOutOfRange, "Use a partition that the topic has, or leave the column partition null."),
@@ -224,14 +292,18 @@ KNOWN: tuple[tuple[set[int], type[SparkEosError], str], ...] = (
     ),
     (OUT_OF_RANGE, DataLoss, "Set failOnDataLoss to false to go on from what is there."),
     (WRONG_SETTING, OptionError, "Correct the option: client settings are librdkafka's, with the prefix 'kafka.'."),
-    (UNREACHABLE, BrokerUnreachable, "Check kafka.bootstrap.servers, the network, and that the brokers are up."),
+    (
+        UNREACHABLE,
+        BrokerUnreachable,
+        "Check kafka.bootstrap.servers, kafka.security.protocol, the network, and that the brokers are up.",
+    ),
 )
 
 
-def _known(error: KafkaError, doing: str) -> SparkEosError | None:
+def _known(error: KafkaError, doing: str, why: str = "") -> SparkEosError | None:
     for codes, kind, remedy in KNOWN:
         if error.code() in codes:
-            return kind(f"{doing}: {_told(error)}", do=remedy)
+            return kind(f"{doing}: {_told(error)}{why}", do=remedy)
     return None
 
 

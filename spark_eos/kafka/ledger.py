@@ -3,9 +3,6 @@
 Reads are stable (KIP-447: read_committed sets `require_stable`): a partition with an open transaction gives no answer
 until the transaction has ended. Without it a reader could see the offset before last, and write a batch twice; a
 commit is acknowledged before its markers are written, so that happens even without a crash (measured).
-
-The rows are read by a consumer that joins no group. `AdminClient.list_consumer_group_offsets` would list them all at
-once, but kills the process when the coordinator moves or loads (librdkafka issue 5040, seen here with 2.16.0).
 """
 
 from __future__ import annotations
@@ -15,7 +12,8 @@ from typing import cast
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 
-from spark_eos.kafka.admin import Cluster, patiently
+from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.committed import committed
 from spark_eos.kafka.config import ledger_settings
 from spark_eos.kafka.failures import failure, is_timeout
 from spark_eos.options import ClientSettings
@@ -73,12 +71,7 @@ class LaneLedger:
             return []
         doing = f"reading the committed offsets of group {self._group}"
         try:
-            for attempt in patiently(REQUEST_TIMEOUT_S):
-                with attempt:
-                    found = self._consumer(stable).committed(wanted, REQUEST_TIMEOUT_S)
-                    for each in found:
-                        if each.error is not None:
-                            raise KafkaException(each.error)
+            found = committed(self._consumer(stable), wanted, REQUEST_TIMEOUT_S)
         except KafkaException as exception:
             if is_timeout(exception) and stable:
                 doing += f" (a transaction of another process was open on it for {REQUEST_TIMEOUT_S:.0f} s, or "

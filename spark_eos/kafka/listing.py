@@ -12,6 +12,7 @@ from tenacity import Retrying, retry_if_exception_type, stop_after_delay, wait_f
 
 from spark_eos.errors import BrokerUnreachable, TopicMissing
 from spark_eos.kafka.admin import REQUEST_TIMEOUT_S, Cluster, Described, patiently
+from spark_eos.kafka.committed import committed
 from spark_eos.kafka.config import ledger_settings
 from spark_eos.kafka.failures import error_of, failure, is_missing_topic, is_transient
 from spark_eos.kafka.offsets import Bounds, Holdings, Marks, lost
@@ -47,6 +48,7 @@ class Listing:
 
         Raises:
             TopicMissing: a topic does not exist, and the checkpoint does not know it either.
+            AccessDenied: the brokers do not let the client in, or it may not describe a topic.
             BrokerUnreachable: no answer within about `REQUEST_TIMEOUT_S`.
         """
         found = self._reach(known)
@@ -70,18 +72,17 @@ class Listing:
         return {key: offset if offset >= 0 else None for key, offset in found.items()}
 
     def committed(self, group: str, keys: Iterable[Key]) -> dict[Key, int | None]:
-        """The committed offsets of a group, once no transaction is open on them; None where it has none."""
+        """The committed offsets of a group, once no transaction is open on them; None where it has none.
+
+        Raises:
+            AccessDenied: the client may not describe the group.
+        """
         settings = ledger_settings(self._client, self._cluster.brokers(), group, stable=True)
         doing = f"reading the committed offsets of group {group}"
         try:
             consumer = Consumer(settings)
             try:
-                for attempt in patiently():
-                    with attempt:
-                        found = consumer.committed([TopicPartition(*key) for key in keys], REQUEST_TIMEOUT_S)
-                        for each in found:
-                            if each.error is not None:
-                                raise KafkaException(each.error)
+                found = committed(consumer, [TopicPartition(*key) for key in keys], REQUEST_TIMEOUT_S)
             finally:
                 consumer.close()
         except KafkaException as exception:
@@ -121,7 +122,8 @@ class Listing:
         if missing:
             told = f"topic {', '.join(sorted(missing))} does not exist (option {option})"
         elif not found and not known:
-            told = f"no topic matches {self._subscription.pattern!r} (option {option})"
+            pattern = self._subscription.pattern
+            told = f"no topic matches {pattern!r} among those that the client may describe (option {option})"
         else:
             beyond = [f"{t}-{i}" for t, i in self._subscription.partitions if t in found and i >= found[t].partitions]
             if not beyond or known:
@@ -160,12 +162,12 @@ class Listing:
         found: Offsets = {}
         for partition, future in futures.items():
             try:
-                found[partition.topic, partition.partition] = future.result(REQUEST_TIMEOUT_S + 5).offset
+                found[partition.topic, partition.partition] = self._cluster.answer(future).offset
             except KafkaException as exception:
                 if is_missing_topic(error_of(exception)):
                     continue  # deleted just now: absent
                 if is_transient(exception):
                     self._cluster.refresh()
                     raise  # to `patiently`
-                raise failure(exception, f"looking up offsets of topic {partition.topic}") from exception
+                raise self._cluster.failed(exception, f"looking up offsets of topic {partition.topic}") from exception
         return found

@@ -74,6 +74,19 @@ def settings(
     }
 
 
+def add_listener(made: dict[str, str], protocol: str, port: int) -> None:
+    """Give a broker a further listener, on loopback and named as its security protocol.
+
+    Args:
+        made: as `settings` made them.
+        protocol: such as `SASL_PLAINTEXT`.
+        port: where it listens.
+    """
+    made["listeners"] += f",{protocol}://127.0.0.1:{port}"
+    made["advertised.listeners"] += f",{protocol}://127.0.0.1:{port}"
+    made["listener.security.protocol.map"] += f",{protocol}:{protocol}"
+
+
 class Broker:
     """One broker, started and ended by its owner only.
 
@@ -92,7 +105,7 @@ class Broker:
     @property
     def address(self) -> str:
         """What clients connect to."""
-        return self.properties["advertised.listeners"].removeprefix("BROKER://")
+        return self.properties["advertised.listeners"].split(",")[0].removeprefix("BROKER://")
 
     @property
     def running(self) -> bool:

@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, Offset
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from spark_eos.errors import EmbeddedKafkaError
-from spark_eos.testing.broker import Broker, run_tool, settings
+from spark_eos.testing.broker import Broker, add_listener, run_tool, settings
 from spark_eos.testing.jars import kafka_jars
 from spark_eos.testing.ports import free_ports, ports_from
 
@@ -43,6 +43,8 @@ class EmbeddedKafka:
         data_dir: folder for data and logs, kept by `stop()` and used again by the next start. Default: a temporary
             folder that `stop()` removes.
         port: port of the first broker, the others following. Default: free ones. They stay the same over restarts.
+        second_listener: security protocol of a further listener, such as `SASL_PLAINTEXT`, which is also its name in
+            `config` (`listener.name.sasl_plaintext.plain.sasl.jaas.config`). The first one stays open to everyone.
 
     Raises:
         EmbeddedKafkaError: Kafka could not be installed, started or reached; with the end of the broker's log.
@@ -55,6 +57,7 @@ class EmbeddedKafka:
         *,
         data_dir: str | Path | None = None,
         port: int | None = None,
+        second_listener: str | None = None,
     ) -> None:
         if brokers not in (1, 3):
             raise EmbeddedKafkaError(f"a cluster of {brokers} brokers was asked for", do="use 1 or 3.")
@@ -62,8 +65,10 @@ class EmbeddedKafka:
         self._config = dict(config or {})
         self._kept = Path(data_dir).absolute() if data_dir else None
         self._first_port = port
+        self._second_listener = second_listener
         self._folder = Path()
         self._ports: list[int] = []
+        self._second_ports: list[int] = []
         self._brokers: list[Broker] = []
 
     def __enter__(self) -> EmbeddedKafka:
@@ -80,12 +85,19 @@ class EmbeddedKafka:
         """`127.0.0.1:port`, one for each broker, with commas between; empty before the first start."""
         return ",".join(f"127.0.0.1:{port}" for port in self._ports)
 
+    @property
+    def second_servers(self) -> str:
+        """As `bootstrap_servers`, of the second listener; empty without one."""
+        return ",".join(f"127.0.0.1:{port}" for port in self._second_ports)
+
     def start(self) -> None:
         """Start all brokers, and wait until they take transactions."""
         if self._brokers:
             raise EmbeddedKafkaError("this cluster runs already", do="call stop() before start().")
         kafka_jars()
         self._ports = self._ports or self._choose_ports()
+        if self._second_listener:
+            self._second_ports = self._second_ports or self._further_ports()
         self._folder = self._kept or Path(tempfile.mkdtemp(prefix="spark-eos-kafka-"))
         atexit.register(self.stop)
         try:
@@ -195,13 +207,20 @@ class EmbeddedKafka:
     def _choose_ports(self) -> list[int]:
         return ports_from(self._first_port, self._count) if self._first_port else free_ports(self._count)
 
+    def _further_ports(self) -> list[int]:
+        """One for each broker, and none of those that this cluster has already."""
+        taken = {*self._ports, *self._second_ports}
+        return [port for port in free_ports(3 * self._count) if port not in taken][: self._count]
+
     def _create_brokers(self) -> None:
-        controllers = [port for port in free_ports(2 * self._count) if port not in self._ports][: self._count]
+        controllers = self._further_ports()
         temporary = None if self._kept else self._folder
-        self._brokers = [
-            Broker(folder, settings(i, folder, self._ports, controllers, self._config), temporary)
-            for i, folder in enumerate(self._folder / f"broker-{i}" for i in range(self._count))
-        ]
+        folders = [self._folder / f"broker-{i}" for i in range(self._count)]
+        made = [settings(i, folder, self._ports, controllers, self._config) for i, folder in enumerate(folders)]
+        if self._second_listener:
+            for properties, port in zip(made, self._second_ports, strict=True):
+                add_listener(properties, self._second_listener, port)
+        self._brokers = [Broker(*each, temporary) for each in zip(folders, made, strict=True)]
         formatted = sum((broker.data / "meta.properties").exists() for broker in self._brokers)
         if formatted not in (0, self._count):
             raise EmbeddedKafkaError(

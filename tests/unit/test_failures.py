@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import pickle
+import time
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from spark_eos import errors
-from spark_eos.kafka.failures import KNOWN, Verb, classify, failure, is_transient, transaction_failure
+from spark_eos.kafka.failures import KNOWN, LastWord, Verb, classify, failure, is_transient, transaction_failure
 
 CODES = sorted(
     value for name, value in vars(KafkaError).items() if isinstance(value, int) and not name.startswith("__")
@@ -64,6 +65,36 @@ def test_no_code_means_two_things():
 )
 def test_the_codes_that_operators_meet(code, kind):
     assert type(failure(exception(code), "asking")) is kind
+
+
+def last_word(*codes):
+    said = LastWord()
+    for code in codes:
+        said(KafkaError(code, f"told {code}"))
+    return said
+
+
+def test_a_call_without_an_answer_fails_for_what_the_client_said_last():
+    no_answer = exception(KafkaError._TIMED_OUT)
+    refused = failure(no_answer, "asking", last_word(KafkaError._TRANSPORT, KafkaError._ALL_BROKERS_DOWN))
+    assert type(refused) is errors.BrokerUnreachable
+    assert refused.what == f"asking: told (_TIMED_OUT); the client's last word: told {KafkaError._TRANSPORT}"
+    closed = failure(no_answer, "asking", last_word(KafkaError._ALL_BROKERS_DOWN))
+    assert type(closed) is errors.BrokerUnreachable
+    assert "another kafka.security.protocol" in closed.what
+    not_let_in = failure(no_answer, "asking", last_word(KafkaError._AUTHENTICATION, KafkaError._ALL_BROKERS_DOWN))
+    assert type(not_let_in) is errors.AccessDenied
+    assert not_let_in.what == f"asking: told {KafkaError._AUTHENTICATION} (_AUTHENTICATION)"
+
+
+def test_what_the_client_said_before_an_answer_explains_nothing():
+    said = last_word(KafkaError._AUTHENTICATION)
+    assert failure(exception(KafkaError.UNKNOWN), "asking", said).what == "asking: told (UNKNOWN)"
+    assert said.denial() is not None
+    assert said.denial(since=time.monotonic() + 1) is None
+    said.forget()
+    assert said.denial() is None
+    assert str(said) == ""
 
 
 def test_what_is_asked_again():

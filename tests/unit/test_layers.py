@@ -16,7 +16,7 @@ SOURCE = {"spark_eos.source_options", "spark_eos.source_values"}
 ALLOWED = {
     "protocol": (set(sys.stdlib_module_names), {"spark_eos.errors", "spark_eos.protocol"}),
     "kafka": (
-        set(sys.stdlib_module_names) | {"confluent_kafka", "tenacity", "pyarrow"},
+        set(sys.stdlib_module_names) | {"confluent_kafka", "tenacity", "pyarrow", "numpy"},
         OURS | SOURCE | {"spark_eos.protocol", "spark_eos.kafka"},
     ),
     "spark": (

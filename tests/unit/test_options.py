@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
+from confluent_kafka import KafkaException, Producer
 
 from spark_eos.errors import OptionError
-from spark_eos.options import RESERVED_IN_SINK, SINK_OPTIONS, SinkOptions
+from spark_eos.options import JAVA_ONLY, RESERVED_IN_SINK, SINK_OPTIONS, SinkOptions
+from spark_eos.source_options import RESERVED_IN_SOURCE, SourceOptions
 
 BASE = {"kafka.bootstrap.servers": "127.0.0.1:9"}
 
@@ -36,6 +40,34 @@ def test_an_unknown_option_is_refused_with_the_nearest_name():
 def test_reserved_client_settings_are_refused_with_the_reason(name):
     with pytest.raises(OptionError, match=r"is reserved: \w"):
         SinkOptions.of(BASE | {f"kafka.{name}": "x"})
+
+
+@pytest.mark.parametrize("name", sorted(JAVA_ONLY))
+def test_settings_of_the_java_client_are_refused_with_what_to_do_and_without_their_value(name):
+    with pytest.raises(OptionError, match=f"option kafka.{name} is a setting of the Java client") as raised:
+        SinkOptions.of(BASE | {f"kafka.{name}": 'PlainLoginModule required password="hunter2";'})
+    assert raised.value.do == JAVA_ONLY[name]
+    assert "hunter2" not in repr(raised.value) + str(raised.value)
+    with pytest.raises(OptionError, match=f"option kafka.{name} is a setting of the Java client"):
+        SourceOptions.of(BASE | {"subscribe": "a", f"kafka.{name}": "hunter2"})
+
+
+@pytest.mark.parametrize("name", sorted(JAVA_ONLY))
+def test_librdkafka_knows_no_setting_of_the_java_client_and_each_that_is_named_instead(name):
+    assert not known_to_librdkafka(name)
+    for instead in re.findall(r"kafka\.([a-z.]*[a-z])", JAVA_ONLY[name]):
+        assert known_to_librdkafka(instead)
+        assert instead not in RESERVED_IN_SINK.keys() | RESERVED_IN_SOURCE.keys()
+
+
+def known_to_librdkafka(name: str) -> bool:
+    """Whether it has such a setting; a value that no setting has is refused in other words."""
+    try:
+        Producer({"bootstrap.servers": "127.0.0.1:9", "log_level": 0, name: "\n"})
+    except KafkaException as exception:
+        unknown = "No such configuration property", "Java JAAS configuration", "Java TrustStores"
+        return not exception.args[0].str().startswith(unknown)
+    return True
 
 
 @pytest.mark.parametrize(
