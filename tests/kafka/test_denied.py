@@ -18,6 +18,7 @@ from kafka_log import Log
 from secured_kafka import WRONG_PASSWORD, SecuredKafka, no_secret_in, secured_kafka
 
 from spark_eos.errors import AccessDenied, BrokerUnreachable, OptionError, SparkEosError, TopicMissing
+from spark_eos.kafka.ledger import LaneLedger
 from spark_eos.kafka.offsets import OffsetRange
 from spark_eos.kafka.reader import Reading, read_ranges
 from spark_eos.source_options import SourceOptions
@@ -177,6 +178,20 @@ def test_the_offsets_of_a_group_that_may_not_be_described(secured: SecuredKafka,
     no_secret_in(caught.value)
     secured.allow("reader", ResourceType.GROUP, group, DESCRIBE)
     assert reader.initialOffset()[log.topic]["0"] == 1
+
+
+def test_the_ledger_of_a_group_that_may_not_be_described(secured: SecuredKafka, log: Log) -> None:
+    secured.allow("reader", ResourceType.TOPIC, log.topic, DESCRIBE)
+    group = f"group-of-{log.topic}"
+    commit(log, group)
+    client = SourceOptions.of(secured.login("reader") | {"subscribe": log.topic}).client
+    ledger = LaneLedger(client, 1, log.topic, group)
+    try:
+        with pytest.raises(AccessDenied, match=f"committed offsets of group {group}") as caught:
+            ledger.query()
+    finally:
+        ledger.close()
+    no_secret_in(caught.value)
 
 
 def commit(log: Log, group: str) -> None:

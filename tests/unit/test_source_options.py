@@ -75,6 +75,7 @@ def test_pace_split_and_group() -> None:
     named = SourceOptions.of(LEAST | {"kafka.group.id": "g"})
     assert (named.group, named.placeholder_group) == ("g", "g")
     assert "group.id" not in named.client
+    assert SourceOptions.of(LEAST | {"kafka.group.id": " "}).group is None
 
 
 @pytest.mark.parametrize(
