@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from builtin_sink import builtin_sink_jars as builtin_kafka_jars
+from builtin_kafka import builtin_kafka_jars
 from pyspark.sql import SparkSession
 
 

@@ -25,7 +25,7 @@ os.environ["PYSPARK_PYTHON"] = sys.executable
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 import pyarrow as pa
-from builtin_sink import builtin_sink_jars
+from builtin_kafka import builtin_kafka_jars
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import DataStreamWriter
@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--small-batches", type=int, default=15, help="near-empty batches a round")
     args = parser.parse_args()
     console = Console(width=100)
-    spark = session(builtin_sink_jars(Path(tempfile.gettempdir()) / "spark-eos-bench-jars"))
+    spark = session(builtin_kafka_jars(Path(tempfile.gettempdir()) / "spark-eos-bench-jars"))
     small: dict[str, list[float]] = {}
     large: dict[str, list[float]] = {}
     with EmbeddedKafka() as kafka:

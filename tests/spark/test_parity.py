@@ -12,7 +12,7 @@ from typing import Any
 
 import builtin_reads
 import pytest
-from builtin_sink import builtin_sink_jars as builtin_kafka_jars
+from builtin_kafka import builtin_kafka_jars
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from spark_source import Source

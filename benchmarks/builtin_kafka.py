@@ -19,7 +19,7 @@ ARTIFACTS = (
 )
 
 
-def builtin_sink_jars(cache: Path) -> str:
+def builtin_kafka_jars(cache: Path) -> str:
     """Paths for `spark.jars`, fetched into a folder unless they are there.
 
     Args:
