@@ -5,13 +5,13 @@
 cases.json: {"jars": "a.jar,b.jar", "batch": {name: options}, "stream": {name: options}}. Into out/ go, for each batch
 query, its rows as Parquet (folder <name>); for all of them together, results.json: {"schemas": {name: JSON},
 "tasks": {name: [[partition, first offset, last offset]]}, "ends": {name: [offsets at the end of each batch]}}.
+The checkpoints of streams are in out/checkpoint-<name>.
 """
 
 from __future__ import annotations
 
 import json
 import sys
-import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -25,13 +25,12 @@ def tasks(df: DataFrame) -> list[list[int]]:
     return sorted([row[2], row[3], row[4]] for row in found.collect())
 
 
-def ends(df: DataFrame) -> list[dict[str, Any]]:
+def ends(df: DataFrame, checkpoint: Path) -> list[dict[str, Any]]:
     """End offsets of the batches that had rows, with Trigger.AvailableNow."""
-    with tempfile.TemporaryDirectory() as checkpoint:
-        writer = df.writeStream.format("noop").option("checkpointLocation", checkpoint)
-        query = writer.trigger(availableNow=True).start()
-        query.awaitTermination()
-        progress = [each for each in query.recentProgress if each["numInputRows"]]
+    writer = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(availableNow=True).start()
+    query.awaitTermination()
+    progress = [each for each in query.recentProgress if each["numInputRows"]]
     return [json.loads(each["sources"][0]["endOffset"]) for each in progress]
 
 
@@ -48,7 +47,8 @@ def main(cases: dict[str, Any], out: Path) -> None:
         df.write.parquet(str(out / name))
         results["schemas"][name], results["tasks"][name] = df.schema.jsonValue(), tasks(df)
     for name, options in cases["stream"].items():
-        results["ends"][name] = ends(spark.readStream.format("kafka").options(**options, **reading).load())
+        df = spark.readStream.format("kafka").options(**options, **reading).load()
+        results["ends"][name] = ends(df, out / f"checkpoint-{name}")
     (out / "results.json").write_text(json.dumps(results))
     spark.stop()
 

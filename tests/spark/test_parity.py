@@ -114,11 +114,22 @@ def test_batch_queries(spark: SparkSession, topic: Source, builtin: Path, case: 
 
 @pytest.mark.parametrize("case", stream_cases())
 def test_streams_end_their_batches_at_the_same_offsets(
-    spark: SparkSession, topic: Source, builtin: Path, case: str
+    spark: SparkSession, topic: Source, builtin: Path, tmp_path: Path, case: str
 ) -> None:
-    found = builtin_reads.ends(
-        spark.readStream.format("kafka-eos").options(**stream(topic, stream_cases()[case])).load()
-    )
+    given = stream(topic, stream_cases()[case])
+    found = builtin_reads.ends(spark.readStream.format("kafka-eos").options(**given).load(), tmp_path)
     for offsets in found:
         offsets.pop("topic ids")
     assert found == results(builtin)["ends"][case]
+
+
+def test_a_stream_goes_on_from_the_checkpoint_of_sparks_own_source(
+    spark: SparkSession, topic: Source, builtin: Path
+) -> None:
+    topic.write("after")
+    seen: list[bytes] = []
+    df = spark.readStream.format("kafka-eos").options(**stream(topic, {})).load()
+    writer = df.writeStream.foreachBatch(lambda batch, _: seen.extend(bytes(row.value) for row in batch.collect()))
+    writer = writer.option("checkpointLocation", str(builtin / "checkpoint-whole"))
+    writer.trigger(availableNow=True).start().awaitTermination()
+    assert seen == [b"after"]
