@@ -1,7 +1,7 @@
 """The JARs of Spark's own Kafka source and sink, for comparison only; spark-eos itself needs none.
 
-Fetched one by one through the Ivy that ships with pyspark: one of the dependencies that the 4.2.0 connector names can be had
-as 4.0.0 only, so resolving them together fails. The mix works.
+Fetched one by one through the Ivy that ships with pyspark: one of the dependencies that the 4.2.0 connector names can
+be had as 4.0.0 only, so resolving them together fails. The mix works.
 """
 
 from __future__ import annotations

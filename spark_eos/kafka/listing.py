@@ -24,6 +24,9 @@ SECOND_LOOK_S = 0.5
 LOOKS = 3
 """A new leader may for a moment tell of less than the last one: look again before calling it data loss (as Spark)."""
 
+RESTART_S = 60.0
+"""How long brokers that have answered before may be away: a broker that restarts must not end the query."""
+
 NOTHING = Marks({}, {})
 
 
@@ -39,6 +42,7 @@ class Listing:
         self._client = client
         self._cluster = Cluster(client)
         self._subscription = subscription
+        self._patience_s = REQUEST_TIMEOUT_S
 
     def holdings(self, known: Marks = NOTHING) -> Holdings:
         """What each partition holds now; partitions that are gone are absent.
@@ -49,7 +53,7 @@ class Listing:
         Raises:
             TopicMissing: a topic does not exist, and the checkpoint does not know it either.
             AccessDenied: the brokers do not let the client in, or it may not describe a topic.
-            BrokerUnreachable: no answer within about `REQUEST_TIMEOUT_S`.
+            BrokerUnreachable: no answer within about `REQUEST_TIMEOUT_S`, or `RESTART_S` if there was one before.
         """
         found = self._reach(known)
         for _ in range(LOOKS - 1):
@@ -90,13 +94,15 @@ class Listing:
         return {(each.topic, each.partition): each.offset if each.offset >= 0 else None for each in found}
 
     def _reach(self, known: Marks) -> Holdings:
-        """Ask again when a connection breaks: a broker that restarts must not end the query."""
-        return Retrying(
+        """Ask again when a connection breaks."""
+        found = Retrying(
             retry=retry_if_exception_type(BrokerUnreachable),
             wait=wait_fixed(0.25),
-            stop=stop_after_delay(REQUEST_TIMEOUT_S),
+            stop=stop_after_delay(self._patience_s),
             reraise=True,
         )(self._look, known)
+        self._patience_s = RESTART_S
+        return found
 
     def _look(self, known: Marks) -> Holdings:
         topics = self._topics({topic for topic, _ in known.offsets})
