@@ -218,9 +218,17 @@ SINK_OPTIONS = (
     ),
     Option("topic", "Topic that every row goes to; it wins over a column topic.", parse=legal_name),
     Option(
+        "commit.scope",
+        "What becomes visible at once: a 'lane' (partition of a micro-batch), or the whole 'batch', which then is one "
+        "partition, written by one task (coalesce(1)).",
+        default="lane",
+        parse=one_of("lane", "batch"),
+    ),
+    Option(
         "on.other.checkpoint",
-        "What to do when the query id belongs to another checkpoint: 'fail', or 'adopt' it: go on with this "
-        "checkpoint and drop rows whose source position is below the group's committed offset.",
+        "What to do when the checkpoint is not the one that the ledger knows: another one, an older copy, or one that "
+        "cuts a half-committed batch otherwise. 'fail', or 'adopt' it: go on, and drop rows whose source position is "
+        "below the group's committed offset.",
         default="fail",
         parse=one_of("fail", "adopt"),
     ),
@@ -234,6 +242,23 @@ SINK_OPTIONS = (
 )
 
 
+WRITE_ID = Option(
+    "write.id",
+    "Stable name of this write: a rerun with the same one writes only what is not committed yet, and nothing when all "
+    "is. Every transactional.id begins with it. Default: a new one each time.",
+    parse=legal_name,
+)
+OF_A_STREAM = {
+    "query.id": "a batch write has no query; its name is write.id",
+    "on.other.checkpoint": "a batch write has no checkpoint",
+    "on.missing.ledger": "a batch write has no checkpoint",
+}
+OF_A_WRITE = {"write.id": "it names a batch write; a stream's name is query.id"}
+
+Way = Literal["stream", "write"]
+"""How the sink is used: by a streaming query, or by `df.write`."""
+
+
 @dataclass(frozen=True)
 class SinkOptions:
     """The sink's options, validated. Fields are the options of `SINK_OPTIONS`, dots as underscores."""
@@ -243,15 +268,27 @@ class SinkOptions:
     group_id: str | None
     ledger_topic: str
     topic: str | None
+    commit_scope: Literal["lane", "batch"]
     on_other_checkpoint: Literal["fail", "adopt"]
     on_missing_ledger: Literal["fail", "start"]
+    write_id: str | None
+
+    @property
+    def adopts(self) -> bool:
+        """Whether a checkpoint that the ledger does not know is gone on with."""
+        return self.on_other_checkpoint == "adopt"
 
     @classmethod
-    def of(cls, given: Mapping[str, Any]) -> SinkOptions:
+    def of(cls, given: Mapping[str, Any], way: Way = "stream") -> SinkOptions:
         """Read and check options as a user gives them.
+
+        Args:
+            given: option name to value.
+            way: options of the other way are refused.
 
         Raises:
             OptionError: see `read_options`.
         """
-        values, client = read_options(given, SINK_OPTIONS, RESERVED_IN_SINK)
+        refused = OF_A_WRITE if way == "stream" else OF_A_STREAM
+        values, client = read_options(given, (*SINK_OPTIONS, WRITE_ID), RESERVED_IN_SINK, refused=refused)
         return cls(client=client, **{name.replace(".", "_"): value for name, value in values.items()})

@@ -95,18 +95,31 @@ class Query:
         metadata = self.ledger.group_metadata()
         self.factory = ProducerFactory(settings, 1, self.ledger_topic, metadata, self.call_timeout_s)
 
-    def run(self, run: str | None = None, checkpoint: str = "checkpoint", **policy: bool) -> QueryRun:
+    def run(
+        self, run: str | None = None, checkpoint: str = "checkpoint", single=False, lease_s=3600.0, **policy: bool
+    ) -> QueryRun:
         identity = Run(self.query, checkpoint, run or f"run-{uuid.uuid4().hex[:6]}")
-        return QueryRun(identity, self.ledger, self.factory.open, Policy(**policy), lambda: "2026-01-01T00:00:00Z")
+        kept = {"single": single, "lease_s": lease_s}
+        return QueryRun(
+            identity, self.ledger, self.factory.open, Policy(**policy), lambda: "2026-01-01T00:00:00Z", **kept
+        )
 
     @property
     def ports(self) -> LanePorts:
         return LanePorts(self.ledger, self.factory.open)
 
     def lane(
-        self, run: QueryRun, batch: int, stream: Iterable[ArrowRows], lane=0, lanes=1, floor=None, before_step=None
+        self,
+        run: QueryRun,
+        batch: int,
+        stream: Iterable[ArrowRows],
+        lane=0,
+        lanes=1,
+        floor=None,
+        before_step=None,
+        content=None,
     ) -> LaneReport:
-        task = LaneTask(run.run, batch, lane, lanes, attempt=0)
+        task = LaneTask(run.run, batch, lane, lanes, 0, content)
         pieces: Iterator[ArrowRows] = (self.to_topic(rows) for rows in stream)
         return run_lane(task, pieces, self.ports, floor=floor or {}, before_step=before_step or (lambda step: None))
 
@@ -114,13 +127,22 @@ class Query:
         has_topic = "topic" in rows._batch.schema.names
         return ArrowRows(rows._batch, None if has_topic else self.topic)
 
-    def batch(self, run: QueryRun, batch: int, lanes: list[list[ArrowRows]], sources=()) -> list[LaneReport] | None:
+    def batch(
+        self,
+        run: QueryRun,
+        batch: int,
+        lanes: list[list[ArrowRows]],
+        sources=(),
+        content: str | None = "content",
+        log_offsets=None,
+    ) -> list[LaneReport] | None:
         """Open, write every lane, seal; None where the batch was sealed before."""
-        plan = run.open(batch, len(lanes), sources)
+        plan = run.open(batch, len(lanes), sources, content)
         if plan.skip:
             return None
-        reports = [self.lane(run, batch, rows, i, len(lanes), plan.floor) for i, rows in enumerate(lanes)]
-        run.seal(batch, len(lanes), reports, {})
+        count = len(lanes)
+        reports = [self.lane(run, batch, r, i, count, plan.floor, content=content) for i, r in enumerate(lanes)]
+        run.seal(batch, count, reports, log_offsets or {}, content)
         return reports
 
     def values(self, topic: str | None = None) -> list[str]:

@@ -161,18 +161,23 @@ class Cluster:
             )
         return {name: count for name, count in found.items() if count is not None}
 
-    def ensure_partitions(self, topic: str, count: int) -> None:
-        """Create a topic if it is absent, and widen it to at least so many partitions; wait until it is usable."""
+    def ensure_partitions(self, topic: str, count: int) -> int:
+        """Create a topic if it is absent, and widen it to at least so many partitions; wait until it is usable.
+
+        Returns how many it has then.
+        """
         for attempt in patiently():
             with attempt:
                 found = self.partitions([topic])[topic]
                 if found is not None and found >= count:
-                    return
+                    return found
                 self._create(topic, count) if found is None else self._widen(topic, count)
         for attempt in self._until_seen():
             with attempt:
-                if (self.partitions([topic])[topic] or 0) < count:
+                found = self.partitions([topic])[topic] or 0
+                if found < count:
                     raise _NotSeenYet(f"topic {topic} was given {count} partitions, and they do not show")
+        return found or count
 
     @staticmethod
     def _until_seen() -> Retrying:

@@ -95,15 +95,18 @@ class KafkaLedger(LaneLedger):
     Args:
         cluster: the cluster that the sink writes to.
         client, brokers, topic, group: as of `LaneLedger`.
+
+    `partitions` is how many the topic had when `ensure` was last called.
     """
 
     def __init__(self, cluster: Cluster, client: ClientSettings, brokers: int, topic: str, group: str) -> None:
         super().__init__(client, brokers, topic, group)
         self._cluster = cluster
+        self.partitions = 0
 
     def ensure(self, lanes: int) -> None:
         """Create the ledger topic, or widen it, until every lane has its partition."""
-        self._cluster.ensure_partitions(self._topic, lane_partition(lanes))
+        self.partitions = self._cluster.ensure_partitions(self._topic, lane_partition(lanes))
 
     def view(self, stable: bool) -> LedgerView:
         """The query's row, and every lane's. `stable` waits until no transaction is open on any of them."""

@@ -16,6 +16,7 @@ from spark_eos.errors import (
     Fenced,
     LedgerLost,
     OtherCheckpoint,
+    ReplayDiffers,
     SparkEosError,
     SplitChanged,
 )
@@ -41,6 +42,11 @@ class Decision:
     error: SparkEosError | None = None
 
 
+def differ(one: object, other: object) -> bool:
+    """Whether both are known, and not the same."""
+    return one is not None and other is not None and one != other
+
+
 # --- lanes ---------------------------------------------------------------------------------------------------
 
 
@@ -63,9 +69,11 @@ class LaneFacts:
 
     @property
     def committed(self) -> int:
-        """The lane's next batch; 0 where it never committed one of this checkpoint."""
-        known = self.row is not None and self.row.checkpoint == self.task.run.checkpoint
-        return self.row.next_batch if known and self.row else 0
+        """The lane's next batch; 0 where it never committed one of this checkpoint, since it was last adopted."""
+        if self.row is None or self.query is None:
+            return 0
+        known = self.row.checkpoint == self.task.run.checkpoint and self.row.adoptions == self.query.adoptions
+        return self.row.next_batch if known else 0
 
     @property
     def ahead(self) -> bool:
@@ -77,8 +85,10 @@ class LaneFacts:
         return self.committed == self.task.batch + 1
 
     @property
-    def same_split(self) -> bool:
-        return self.row is not None and self.row.lanes == self.task.lanes
+    def same_cut(self) -> bool:
+        """As far as is known, the lane was committed as a part of the same batch, cut the same way."""
+        row, task = self.row, self.task
+        return row is not None and not differ(row.lanes, task.lanes) and not differ(row.content, task.content)
 
     @property
     def is_sealed(self) -> bool:
@@ -92,12 +102,12 @@ LANE_TABLE: tuple[LaneCase, ...] = (
     ("L2 another run took over", lambda f: f.query is not None and not f.ours, Verb.REFUSE),
     ("L3 ledger ahead", lambda f: f.ours and f.ahead, Verb.REFUSE),
     (
-        "L4 committed, other split",
-        lambda f: f.ours and not f.ahead and f.this and not f.same_split,
+        "L4 committed, other cut",
+        lambda f: f.ours and not f.ahead and f.this and not f.same_cut,
         Verb.REFUSE,
     ),
-    ("L5 committed", lambda f: f.ours and not f.ahead and f.this and f.same_split, Verb.SKIP),
-    ("L6 sealed without it", lambda f: f.ours and not f.ahead and not f.this and f.is_sealed, Verb.SKIP),
+    ("L5 committed", lambda f: f.ours and not f.ahead and f.this and f.same_cut, Verb.SKIP),
+    ("L6 sealed without it", lambda f: f.ours and not f.ahead and not f.this and f.is_sealed, Verb.REFUSE),
     ("L7 to be written", lambda f: f.ours and not f.ahead and not f.this and not f.is_sealed, Verb.WRITE),
 )
 
@@ -124,7 +134,11 @@ def _lane_refusal(case: str, facts: LaneFacts) -> SparkEosError:
         return taken_over(task.run, query)
     if case.startswith("L3"):
         return _checkpoint_behind(facts.sealed, facts.committed)
-    return _split_changed({facts.row.lanes} if facts.row else set(), task.lanes)
+    if case.startswith("L6") or facts.row is None:
+        return replay_differs("had no rows", "has some")
+    if differ(facts.row.content, task.content):
+        return _other_content(task.batch)
+    return _split_changed({facts.row.lanes}, task.lanes)
 
 
 # --- batches -------------------------------------------------------------------------------------------------
@@ -132,14 +146,18 @@ def _lane_refusal(case: str, facts: LaneFacts) -> SparkEosError:
 
 @dataclass(frozen=True)
 class BatchFacts:
-    """A batch about to be opened on the driver, and the whole ledger of its query."""
+    """A batch about to be opened on the driver, and the whole ledger of its query.
+
+    `lanes` and `content` are None where they are not known, as in `LaneTask`.
+    """
 
     run: Run
     batch: int
-    lanes: int
+    lanes: int | None
     view: LedgerView
     may_start: bool
     may_adopt: bool
+    content: str | None = None
 
     @property
     def empty(self) -> bool:
@@ -165,8 +183,10 @@ class BatchFacts:
     @property
     def half(self) -> list[LaneRow]:
         """Rows of lanes that committed a batch which the query's own checkpoint never sealed."""
-        owner = self.view.query.checkpoint if self.view.query else self.run.checkpoint
-        return [r for r in self.view.lanes.values() if r.checkpoint == owner and r.next_batch > self.sealed]
+        query = self.view.query
+        owner = (query.checkpoint, query.adoptions) if query else (self.run.checkpoint, 0)
+        rows = self.view.lanes.values()
+        return [row for row in rows if (row.checkpoint, row.adoptions) == owner and row.next_batch > self.sealed]
 
     @property
     def positions_known(self) -> bool:
@@ -182,13 +202,44 @@ class BatchFacts:
         return max(self.sealed, self.committed) > self.batch + 1
 
     @property
-    def is_sealed(self) -> bool:
-        return not self.ahead and self.sealed == self.batch + 1
+    def other_content(self) -> bool:
+        """This batch is sealed, or committed in part, as one of other source offsets."""
+        query = self.view.query
+        of_query = query is not None and self.sealed == self.batch + 1 and differ(query.content, self.content)
+        return of_query or any(differ(row.content, self.content) for row in self._half_of_this)
 
     @property
-    def other_splits(self) -> set[int]:
-        splits = {row.lanes for row in self.half if row.next_batch == self.batch + 1}
-        return splits - {self.lanes}
+    def behind(self) -> bool:
+        """The checkpoint is an older copy: what comes now is in the ledger, and more, or cut otherwise."""
+        return self.ours and (self.ahead or self.other_content)
+
+    @property
+    def recut(self) -> bool:
+        """Some lanes of this batch are committed as parts of another number of lanes."""
+        return self.open and self.abandoned is None and bool(self.other_splits)
+
+    @property
+    def stranger(self) -> bool:
+        """What comes is not what the ledger knows, and only source positions can tell what was processed."""
+        return self.foreign or self.behind or self.recut
+
+    @property
+    def is_sealed(self) -> bool:
+        return self.ours and not self.behind and self.sealed == self.batch + 1
+
+    @property
+    def sealed_as_known(self) -> bool:
+        """Sealed, and it is known that it was just this batch: no lane need be asked."""
+        query = self.view.query
+        return self.is_sealed and query is not None and query.content is not None and self.content is not None
+
+    @property
+    def _half_of_this(self) -> list[LaneRow]:
+        return [row for row in self.half if row.next_batch == self.batch + 1]
+
+    @property
+    def other_splits(self) -> set[int | None]:
+        return {row.lanes for row in self._half_of_this if differ(row.lanes, self.lanes)}
 
     @property
     def abandoned(self) -> int | None:
@@ -198,17 +249,17 @@ class BatchFacts:
 
     @property
     def open(self) -> bool:
-        return self.ours and not self.ahead and not self.is_sealed
+        return self.ours and not self.behind and not self.is_sealed
 
     @property
     def whole(self) -> bool:
         """Open, and nothing speaks against the way it was split or came here."""
-        return self.open and self.abandoned is None and not self.other_splits
+        return self.open and self.abandoned is None and not self.recut
 
     @property
     def unsure(self) -> bool:
         """An adopted checkpoint comes back to a half-committed batch, whose lanes share source partitions."""
-        return self.view.query is not None and self.view.query.adopted and not self.positions_known
+        return self.view.query is not None and self.view.query.adoptions > 0 and not self.positions_known
 
 
 BatchCase = tuple[str, Callable[[BatchFacts], bool], Verb]
@@ -220,16 +271,17 @@ BATCH_TABLE: tuple[BatchCase, ...] = (
     ("B4 another checkpoint", lambda f: f.foreign and not f.may_adopt, Verb.REFUSE),
     (
         "B5 another, half-committed",
-        lambda f: f.foreign and f.may_adopt and not f.positions_known,
+        lambda f: f.stranger and f.may_adopt and not f.positions_known,
         Verb.REFUSE,
     ),
-    ("B6 another, adopted", lambda f: f.foreign and f.may_adopt and f.positions_known, Verb.ADOPT),
-    ("B7 ledger ahead", lambda f: f.ours and f.ahead, Verb.REFUSE),
-    ("B8 sealed", lambda f: f.ours and f.is_sealed, Verb.SKIP),
+    ("B6 another, adopted", lambda f: f.stranger and f.may_adopt and f.positions_known, Verb.ADOPT),
+    ("B7 ledger ahead", lambda f: f.behind and not f.may_adopt, Verb.REFUSE),
+    ("B8 sealed", lambda f: f.sealed_as_known, Verb.SKIP),
+    ("B13 sealed, perhaps as other rows", lambda f: f.is_sealed and not f.sealed_as_known, Verb.WRITE),
     ("B9 batch abandoned", lambda f: f.open and f.abandoned is not None, Verb.REFUSE),
     (
         "B10 split differently",
-        lambda f: f.open and f.abandoned is None and bool(f.other_splits),
+        lambda f: f.recut and not f.may_adopt,
         Verb.REFUSE,
     ),
     ("B11 adopted, half-committed", lambda f: f.whole and f.unsure, Verb.REFUSE),
@@ -248,8 +300,8 @@ def _batch_refusal(case: str, facts: BatchFacts) -> SparkEosError:
     if case.startswith("B2"):
         return ledger_lost(facts.run, facts.batch)
     if case.startswith("B7"):
-        return _checkpoint_behind(facts.sealed, facts.committed)
-    if facts.ours and facts.abandoned is not None:
+        return _checkpoint_behind(facts.sealed, facts.committed) if facts.ahead else _other_content(facts.batch)
+    if facts.open and facts.abandoned is not None:
         return _abandoned(facts.abandoned)
     if case.startswith("B10"):
         return _split_changed(facts.other_splits, facts.lanes)
@@ -292,9 +344,22 @@ def ledger_lost(run: Run, batch: int) -> LedgerLost:
 def _checkpoint_behind(sealed: int, committed: int) -> CheckpointBehind:
     return CheckpointBehind(
         f"the ledger already has batch {max(sealed, committed) - 1}: this checkpoint is an older copy",
-        do="Use the newest checkpoint. If it is lost, start with a new checkpoint and on.other.checkpoint=adopt: "
-        "rows that were already processed are dropped by their source position.",
+        do=_USE_THE_NEWEST,
     )
+
+
+def _other_content(batch: int) -> CheckpointBehind:
+    return CheckpointBehind(
+        f"the ledger has batch {batch} with other source offsets than it has now: this checkpoint is an older copy, "
+        "which cut the batch anew",
+        do=_USE_THE_NEWEST,
+    )
+
+
+_USE_THE_NEWEST = (
+    "Use the newest checkpoint. If it is lost, start with this one or a new one, and on.other.checkpoint=adopt (rows "
+    "must carry the column source): rows that were already processed are dropped by their source position."
+)
 
 
 def _abandoned(batch: int) -> BatchAbandoned:
@@ -306,12 +371,13 @@ def _abandoned(batch: int) -> BatchAbandoned:
     )
 
 
-def _split_changed(before: set[int], now: int) -> SplitChanged:
-    was = ", ".join(str(lanes) for lanes in sorted(before)) or "?"
+def _split_changed(before: set[int | None], now: int | None) -> SplitChanged:
+    was = ", ".join(sorted(map(str, before)))
     return SplitChanged(
         f"some lanes of this batch are committed as parts of {was} lanes, and it comes back with {now}",
         do="Give the query the parallelism it had (spark.sql.shuffle.partitions, minPartitions, repartition) "
-        "until this batch is through; change it afterwards.",
+        "until this batch is through; change it afterwards. Or set on.other.checkpoint=adopt (rows must carry the "
+        "column source): rows that are committed are dropped by their source position.",
     )
 
 
@@ -329,6 +395,22 @@ def adoption_blind(why: str) -> OtherCheckpoint:
     return OtherCheckpoint(
         f"rows that were already processed can't be told: {why}",
         do="Give the query a new query.id, and start it where the old one ended.",
+    )
+
+
+def replay_differs(before: str, now: str) -> ReplayDiffers:
+    """The error of a lane that does not give the same rows again.
+
+    Args:
+        before: what the lane was committed as: "has 3 rows".
+        now: what its replay is.
+    """
+    return ReplayDiffers(
+        f"this lane {before} when the batch was committed, and its replay {now}: the query does not give the same "
+        "rows to the same lane again",
+        do="Look for rand(), current time, a shuffle on something unstable, another number of partitions, an older "
+        "copy of the checkpoint, or an upstream table that changed. Lanes that were committed are right; compare the "
+        "others' rows before you go on.",
     )
 
 

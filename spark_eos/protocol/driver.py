@@ -11,21 +11,41 @@ The driver's producer is the lease, so it is kept for the run and not made anew 
 fence its successor. What a fresh producer guards lanes against (a late EndTxn of the last transaction lands on
 the next one, KAFKA-17754) can't hurt here: after any error the producer is never used again, so only a commit can
 be late; a seal is a single TxnOffsetCommit, and committing it early is right, since all lanes are committed.
+A lease that nothing was committed with for long is taken anew before the next batch: brokers forget idle ids
+(transactional.id.expiration.ms), and the run would be refused as if another had taken over.
+
+Where Spark gives the sink no process that lives as long as the run (its writer format), a run is one batch: one process
+takes over and opens the batch, and another resumes and seals it.
 """
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import Fenced, SparkEosError
-from spark_eos.protocol.decide import BatchFacts, Decision, Verb, adoption_blind, decide_batch, taken_over
-from spark_eos.protocol.ledger import QueryRow
+from spark_eos.protocol.decide import (
+    BatchFacts,
+    Decision,
+    Verb,
+    adoption_blind,
+    decide_batch,
+    ledger_lost,
+    taken_over,
+)
+from spark_eos.protocol.ledger import LedgerView, QueryRow
 from spark_eos.protocol.names import Run, driver_transactional_id, lane_transactional_id
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger, Transaction
 from spark_eos.protocol.positions import Offsets, TopicPartition, is_aligned, offsets_after
 from spark_eos.protocol.transaction import LaneReport
+
+LEASE_S = 3600.0
+"""After so many seconds without a commit the lease is taken anew; ids expire after 7 days, by default."""
+
+LANES_AT_FIRST = 63
+"""Lanes that the ledger has room for at least, where a batch's number of lanes is not known: it can still grow."""
 
 
 @dataclass(frozen=True)
@@ -58,6 +78,8 @@ class QueryRun:
         open_transaction: makes producers.
         policy: what the user allows.
         now: the time as the ledger shows it, ISO 8601.
+        single: the run is one batch only, so the next one signs before it starts.
+        lease_s: see `LEASE_S`.
     """
 
     def __init__(
@@ -67,22 +89,33 @@ class QueryRun:
         open_transaction: OpenTransaction,
         policy: Policy,
         now: Callable[[], str],
+        *,
+        single: bool = False,
+        lease_s: float = LEASE_S,
     ) -> None:
         self.run, self._ledger, self._policy, self._now = run, ledger, policy, now
-        self._open_transaction = open_transaction
+        self._open_transaction, self._single, self._lease_s = open_transaction, single, lease_s
+        self._committed_at = time.monotonic()
         self._held: AbstractContextManager[Transaction] | None = None
         self._lease: Transaction | None = None
         self._row: QueryRow | None = None
         self._floor: Offsets = {}
         self._ended: SparkEosError | None = None
 
-    def open(self, batch: int, lanes: int, sources: Iterable[TopicPartition] = ()) -> BatchPlan:
+    def open(
+        self,
+        batch: int,
+        lanes: int | None,
+        sources: Iterable[TopicPartition] = (),
+        content: str | None = None,
+    ) -> BatchPlan:
         """Decide what becomes of a batch, before any of its tasks starts; the first time, take over.
 
         Args:
             batch: micro-batch id.
-            lanes: partitions of its DataFrame.
+            lanes: partitions of its DataFrame; None if they can't be known yet.
             sources: source partitions that the query reads; only needed to adopt.
+            content: digest of the sources' end offsets of the batch; None if they can't be known.
 
         Raises:
             LedgerRefusal: a REFUSE case of the batch table.
@@ -93,35 +126,66 @@ class QueryRun:
             # A caller that swallowed it must not take the query back from the run that took over.
             raise self._ended
         try:
-            decision = self._take_over(batch, lanes, sources) if self._row is None else self._decide(batch, lanes)
+            asked = _Asked(batch, lanes, content)
+            decision = self._take_over(asked, sources) if self._row is None else self._decide(asked)
             return BatchPlan(skip=decision.verb is Verb.SKIP, floor=self._floor)
         except SparkEosError as error:
             # A take-over that failed half-way (an adoption without its floor) must not be gone on with.
             self.close()
             raise self._explained(error).at(self.run.query, batch) from error.__cause__
 
-    def seal(self, batch: int, lanes: int, reports: Sequence[LaneReport], log_offsets: Offsets) -> None:
+    def resume(self, batch: int) -> None:
+        """Go on with a batch that another process of this run has opened, unless somebody has taken over since.
+
+        Raises:
+            Fenced: a newer run took over.
+            LedgerLost: the query's row was deleted in the meantime.
+        """
+        try:
+            self._acquire_lease()
+            row = self._ledger.query()
+            if row is None:
+                raise ledger_lost(self.run, batch)
+            if row.run != self.run.run:
+                raise taken_over(self.run, row)
+            self._row = row
+        except SparkEosError as error:
+            self.close()
+            raise self._explained(error).at(self.run.query, batch) from error.__cause__
+
+    def seal(
+        self,
+        batch: int,
+        lanes: int,
+        reports: Sequence[LaneReport],
+        log_offsets: Offsets,
+        content: str | None = None,
+    ) -> None:
         """Note that every lane of a batch has committed.
 
         Args:
-            batch, lanes: as opened.
+            batch, content: as opened.
+            lanes: how many there were.
             reports: one of each lane.
-            log_offsets: the batch's end offsets from the query's offset log, committed for source partitions
-                of which no row carried a position.
+            log_offsets: the batch's end offsets from the query's offset log, as far as they are known. All below them
+                is processed now, also what the query filtered away, and idle partitions' offsets do not expire.
 
         Raises:
             Fenced: a newer run took over. Its lanes are not harmed: this run's are committed, and it skips them.
             Unconfirmed: no answer; the next run finds the batch sealed, or its lanes committed.
         """
         check_reports(batch, lanes, reports)
-        ranges = [report.ranges for report in reports]
-        aligned = is_aligned(ranges)
-        spread = {} if aligned else offsets_after((r for each in ranges for r in each), self._floor)
-        carried = {r.key for each in ranges for r in each}
-        # Rows carry positions or they don't: a partition without rows in a batch that does has nothing to move.
-        offsets = spread if carried else log_offsets
         try:
-            self._commit(replace(self._signed(), next_batch=batch + 1, lanes=lanes, aligned=aligned), offsets)
+            row = self._signed()
+            sealed = replace(
+                row,
+                next_batch=batch + 1,
+                lanes=lanes,
+                content=content,
+                aligned=aligned_after(row.aligned, reports),
+                at_rest=self._single,
+            )
+            self._commit(sealed, self._offsets_at_seal(row, reports, log_offsets))
         except SparkEosError as error:
             raise self._explained(error).at(self.run.query, batch) from error.__cause__
 
@@ -136,22 +200,35 @@ class QueryRun:
 
     def close(self) -> None:
         """Drop the lease's producer. The ledger stays as it is."""
-        held, self._held, self._lease, self._row = self._held, None, None, None
-        if held is not None:
-            held.__exit__(None, None, None)
+        self._row = None
+        self._drop_lease()
+
+    def _offsets_at_seal(self, row: QueryRow, reports: Sequence[LaneReport], log_offsets: Offsets) -> Offsets:
+        """What the lanes could not commit themselves: the batch's ends, and partitions that several lanes shared."""
+        ranges = [report.ranges for report in reports]
+        offsets = dict(log_offsets)
+        if not is_aligned(ranges):
+            for key, offset in offsets_after((r for each in ranges for r in each), {}).items():
+                offsets[key] = max(offset, offsets.get(key, 0))
+        if not row.adoptions:
+            return offsets
+        # An adopted checkpoint comes from behind, and committed offsets never move back.
+        known = self._ledger.offsets(offsets)
+        return {key: max(offset, known[key]) for key, offset in offsets.items()}
 
     # --- take-over ---------------------------------------------------------------------------------------------
 
-    def _take_over(self, batch: int, lanes: int, sources: Iterable[TopicPartition]) -> Decision:
-        self._ledger.ensure(lanes)
-        self._decide_on(batch, lanes, stable=False)
+    def _take_over(self, asked: _Asked, sources: Iterable[TopicPartition]) -> Decision:
+        self._ledger.ensure(asked.room)
+        self._decide_on(asked, self._ledger.view(stable=False))
         self._acquire_lease()
-        self._sign(batch, lanes)
-        self._fence_lanes()
-        decision = self._decide_on(batch, lanes, stable=True)
+        at_rest = self._sign(asked)
+        if not at_rest:
+            self._fence_lanes()
+        decision = self._decide_on(asked, self._ledger.view(stable=True))
         if decision.verb is Verb.ADOPT:
-            self._adopt(batch, lanes)
-        if self._signed().adopted:
+            self._adopt(asked)
+        if self._signed().adoptions:
             self._floor = self._ledger.offsets(sources)
             if not self._floor:
                 raise adoption_blind("the query reads no Kafka topic that this cluster has")
@@ -163,47 +240,64 @@ class QueryRun:
         self._held, self._lease = held, lease
         lease.fence()
 
-    def _sign(self, batch: int, lanes: int) -> None:
-        """Only now is the query's row final: the older driver is fenced."""
+    def _drop_lease(self) -> None:
+        held, self._held, self._lease = self._held, None, None
+        if held is not None:
+            held.__exit__(None, None, None)
+
+    def _sign(self, asked: _Asked) -> bool:
+        """Only now is the query's row final: the older driver is fenced. Returns whether it left all at rest."""
         row = self._ledger.query()
-        if row is None:
-            row = QueryRow(batch, self.run.checkpoint, self.run.run, self._now(), lanes)
-        signed = replace(row, run=self.run.run, since=self._now(), lanes=max(row.lanes, lanes))
-        self._commit(signed, {})
+        before = row or QueryRow(asked.batch, self.run.checkpoint, self.run.run, self._now(), 0)
+        lanes = max(before.lanes, asked.lanes or 0)
+        self._commit(replace(before, run=self.run.run, since=self._now(), lanes=lanes, at_rest=False), {})
+        return before.at_rest
 
     def _fence_lanes(self) -> None:
         for lane in range(self._ledger.view(stable=False).lanes_to_fence):
             with self._open_transaction(lane_transactional_id(self.run.query, lane)) as transaction:
                 transaction.fence()
 
-    def _adopt(self, batch: int, lanes: int) -> None:
+    def _adopt(self, asked: _Asked) -> None:
+        row = self._signed()
         adopted = replace(
-            self._signed(),
-            next_batch=batch,
+            row,
+            next_batch=asked.batch,
             checkpoint=self.run.checkpoint,
-            lanes=lanes,
-            aligned=None,
-            adopted=True,
+            content=None,
+            adoptions=row.adoptions + 1,
         )
         self._commit(adopted, {})
 
     # --- every batch -------------------------------------------------------------------------------------------
 
-    def _decide(self, batch: int, lanes: int) -> Decision:
+    def _decide(self, asked: _Asked) -> Decision:
         row = self._signed()
-        self._ledger.ensure(lanes)
-        decision = self._decide_on(batch, lanes, stable=True)
-        if decision.verb is Verb.WRITE and lanes > row.lanes:
+        self._ledger.ensure(asked.room)
+        decision = self._decide_on(asked, self._view_held())
+        if decision.verb is Verb.WRITE and (asked.lanes or 0) > row.lanes:
             # Before any task starts: a run that comes after must know how many lanes it has to fence.
-            self._commit(replace(row, lanes=lanes), {})
+            self._commit(replace(row, lanes=asked.lanes or 0), {})
         return decision
 
-    def _decide_on(self, batch: int, lanes: int, stable: bool) -> Decision:
-        view = self._ledger.view(stable)
+    def _view_held(self) -> LedgerView:
+        """The ledger, with what the brokers forget of a query without batches: this run's lease, and its row."""
+        if time.monotonic() - self._committed_at >= self._lease_s:
+            self._drop_lease()
+            self._acquire_lease()
+        view = self._ledger.view(stable=True)
+        if view.query is not None:
+            return view
+        # It expired, or the group was deleted. Nobody has taken over: the row would name them.
+        self._commit(self._signed(), {})
+        return LedgerView(self._row, view.lanes)
+
+    def _decide_on(self, asked: _Asked, view: LedgerView) -> Decision:
         # Of a run that has signed, the look is over: another run's name in the row means it was taken over.
         if self._row is not None and view.query is not None and view.query.run != self.run.run:
             raise taken_over(self.run, view.query)
-        facts = BatchFacts(self.run, batch, lanes, view, self._policy.may_start, self._policy.may_adopt)
+        policy = self._policy
+        facts = BatchFacts(self.run, asked.batch, asked.lanes, view, policy.may_start, policy.may_adopt, asked.content)
         decision = decide_batch(facts)
         if decision.error:
             raise decision.error
@@ -221,7 +315,7 @@ class QueryRun:
             lease.abort()
             self.close()
             raise
-        self._row = row
+        self._row, self._committed_at = row, time.monotonic()
 
     def _signed(self) -> QueryRow:
         if self._row is None:
@@ -238,6 +332,29 @@ class QueryRun:
             if row is not None and row.run != self.run.run:
                 self._ended = taken_over(self.run, row)
         return self._ended
+
+
+@dataclass(frozen=True)
+class _Asked:
+    """A batch as it is to be opened."""
+
+    batch: int
+    lanes: int | None
+    content: str | None
+
+    @property
+    def room(self) -> int:
+        return LANES_AT_FIRST if self.lanes is None else self.lanes
+
+
+def aligned_after(before: bool | None, reports: Sequence[LaneReport]) -> bool | None:
+    """Whether the lanes' own offset commits tell what was processed, in all batches so far (see `QueryRow`)."""
+    rows = sum(report.fingerprint.rows for report in reports)
+    if not rows:
+        return before
+    ranges = [report.ranges for report in reports]
+    placed = sum(each.rows for ranges_of_lane in ranges for each in ranges_of_lane)
+    return before is not False and placed == rows and is_aligned(ranges)
 
 
 def check_reports(batch: int, lanes: int, reports: Iterable[LaneReport]) -> None:

@@ -15,7 +15,7 @@ from spark_eos.errors import LedgerUnreadable
 from spark_eos.protocol.names import QUERY_PARTITION, lane_partition
 from spark_eos.protocol.positions import Fingerprint
 
-VERSION = 1
+VERSION = 2
 
 
 @dataclass(frozen=True)
@@ -27,9 +27,15 @@ class QueryRow:
         checkpoint: the checkpoint that the batch ids belong to.
         run: the run that took over last. Tasks of any other run refuse to write.
         since: when that run took over, ISO 8601, UTC.
-        lanes: no lane with this index or a higher one has been started by this run.
-        aligned: whether no source partition was spread over several lanes in the last batch; None: not known.
-        adopted: whether this checkpoint was adopted, so rows below the group's offsets are to be dropped.
+        lanes: no lane with this index or a higher one has been started by this run (of a run that did not know how
+            many it starts: none that a lane's row does not tell of).
+        content: digest of what the last sealed batch was made of; None where it is not known.
+        aligned: whether, in every batch so far, all rows carried their positions and no source partition was spread
+            over several lanes; None: there were no rows yet. Only then do the committed offsets tell which rows of a
+            half-committed batch are written.
+        adoptions: how often the query went on with another checkpoint, or an older copy. Lanes' rows of before count
+            as none. From the first on, rows below the group's offsets are dropped.
+        at_rest: sealed, and the next batch will sign before it starts: no lane can have left anything open.
     """
 
     next_batch: int
@@ -37,8 +43,10 @@ class QueryRow:
     run: str
     since: str
     lanes: int
+    content: str | None = None
     aligned: bool | None = None
-    adopted: bool = False
+    adoptions: int = 0
+    at_rest: bool = False
 
     partition = QUERY_PARTITION
 
@@ -48,8 +56,10 @@ class QueryRow:
             run=self.run,
             since=self.since,
             lanes=self.lanes,
+            content=self.content,
             aligned=self.aligned,
-            adopted=self.adopted,
+            adoptions=self.adoptions,
+            at_rest=self.at_rest,
         )
 
 
@@ -61,8 +71,10 @@ class LaneRow:
         lane: which lane.
         next_batch: the lane's last committed batch + 1.
         checkpoint, run, attempt: who wrote it.
-        lanes: how many lanes that batch had.
+        lanes: how many lanes that batch had; None where the lane could not know.
         fingerprint: what the lane was made of.
+        content: what the batch was made of, as in `LaneTask`.
+        adoptions: as in the query's row when it was written.
     """
 
     lane: int
@@ -70,8 +82,10 @@ class LaneRow:
     checkpoint: str
     run: str
     attempt: int
-    lanes: int
+    lanes: int | None
     fingerprint: Fingerprint
+    content: str | None = None
+    adoptions: int = 0
 
     @property
     def partition(self) -> int:
@@ -85,6 +99,8 @@ class LaneRow:
             lanes=self.lanes,
             rows=self.fingerprint.rows,
             digest=self.fingerprint.digest,
+            content=self.content,
+            adoptions=self.adoptions,
         )
 
 
@@ -122,7 +138,7 @@ def decode_query(next_batch: int, metadata: str) -> QueryRow:
 
 def decode_lane(lane: int, next_batch: int, metadata: str) -> LaneRow:
     """A lane's row from its committed offset; errors as `decode_query`."""
-    names = {"checkpoint", "run", "attempt", "lanes", "rows", "digest"}
+    names = {"checkpoint", "run", "attempt", "lanes", "rows", "digest", "content", "adoptions"}
     found = _decode(lane_partition(lane), metadata, names)
     fingerprint = Fingerprint(found.pop("rows"), found.pop("digest"))
     return LaneRow(lane=lane, next_batch=next_batch, fingerprint=fingerprint, **found)

@@ -50,15 +50,17 @@ class LaneTask:
         run: which run of which query.
         batch: micro-batch id, from 0.
         lane: partition of the batch's DataFrame, from 0.
-        lanes: how many partitions the batch's DataFrame has.
+        lanes: how many partitions the batch's DataFrame has; None where Spark does not tell before they have run.
+        content: digest of what the batch is made of (its sources' end offsets); None where it is not known.
         attempt: Spark's task attempt number, from 0; for the ledger's reader only, nothing is decided by it.
     """
 
     run: Run
     batch: int
     lane: int
-    lanes: int
+    lanes: int | None
     attempt: int
+    content: str | None = None
 
     @property
     def transactional_id(self) -> str:

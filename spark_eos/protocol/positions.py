@@ -40,6 +40,9 @@ class Fingerprint:
     rows: int
     digest: str
 
+    def __str__(self) -> str:
+        return f"{self.rows} rows (sources {self.digest})"
+
 
 class Tally:
     """Counts the rows of a lane, batch by batch, whether they are written or not."""

@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from itertools import chain
 
-from spark_eos.errors import Fenced, ReplayDiffers, SparkEosError
-from spark_eos.protocol.decide import Verb, adoption_blind, decide_lane, taken_over
+from spark_eos.errors import Fenced, SparkEosError
+from spark_eos.protocol.decide import Verb, adoption_blind, decide_lane, replay_differs, taken_over
 from spark_eos.protocol.ledger import LaneRow
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.ports import BeforeStep, LaneLedger, LanePorts, Rows, Transaction
@@ -135,11 +135,11 @@ class _Lane:
                 raise decision.error
             if decision.verb is Verb.SKIP:
                 return self._skip(row, stream)
-            self._transact(transaction, stream)
+            self._transact(transaction, stream, query.adoptions if query else 0)
         self.before_step(Step.REPORT)
         return self._report(Outcome.COMMITTED)
 
-    def _transact(self, transaction: Transaction, stream: Iterator[Rows]) -> None:
+    def _transact(self, transaction: Transaction, stream: Iterator[Rows], adoptions: int) -> None:
         self.before_step(Step.WRITE)
         transaction.begin()
         try:
@@ -147,7 +147,7 @@ class _Lane:
                 transaction.write(self._kept(rows))
             transaction.flush()
             self.before_step(Step.OFFSETS)
-            transaction.commit_offsets([self._row()], offsets_after(self.tally.ranges, self.floor))
+            transaction.commit_offsets([self._row(adoptions)], offsets_after(self.tally.ranges, self.floor))
         except BaseException:
             transaction.abort()
             raise
@@ -159,9 +159,12 @@ class _Lane:
         if not self.floor:
             return rows
         known = {topic for topic, _ in self.floor}
-        for each in rows.ranges():
+        ranges = rows.ranges()
+        for each in ranges:
             if each.topic not in known:
                 raise adoption_blind(f"a row comes from {each.topic}, which is no Kafka source of the query")
+        if sum(each.rows for each in ranges) < len(rows):
+            raise adoption_blind("a row has no source position")
         kept = rows.beyond(self.floor)
         self.dropped += len(rows) - len(kept)
         return kept
@@ -171,10 +174,10 @@ class _Lane:
             self.tally.add(len(rows), rows.ranges())
         wrote_this = row is not None and row.next_batch == self.task.batch + 1
         if row and wrote_this and row.fingerprint != self.tally.fingerprint:
-            raise _replay_differs(row.fingerprint, self.tally.fingerprint)
+            raise replay_differs(f"had {row.fingerprint}", f"has {self.tally.fingerprint}")
         return self._report(Outcome.SKIPPED)
 
-    def _row(self) -> LaneRow:
+    def _row(self, adoptions: int) -> LaneRow:
         task = self.task
         return LaneRow(
             lane=task.lane,
@@ -184,6 +187,8 @@ class _Lane:
             attempt=task.attempt,
             lanes=task.lanes,
             fingerprint=self.tally.fingerprint,
+            content=task.content,
+            adoptions=adoptions,
         )
 
     def _refuse_if_taken_over(self) -> None:
@@ -212,12 +217,3 @@ def _explained(error: Fenced, task: LaneTask, ledger: LaneLedger) -> Fenced:
     newer = query is not None and query.run != task.run.run
     found = taken_over(task.run, query) if newer and query else error
     return found.at(task.run.query, task.batch, task.lane)
-
-
-def _replay_differs(before: Fingerprint, now: Fingerprint) -> ReplayDiffers:
-    return ReplayDiffers(
-        f"this lane is committed with {before.rows} rows (sources {before.digest}), and its replay has {now.rows} "
-        f"rows (sources {now.digest}): the query does not give the same rows to the same lane again",
-        do="Look for rand(), current time, a shuffle on something unstable, or an upstream table that changed. "
-        "Lanes that were committed are right; compare the others' rows before you go on.",
-    )

@@ -15,7 +15,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_eos.errors import SchemaError
+from spark_eos.errors import OptionError, SchemaError
+from spark_eos.options import SinkOptions
 
 TEXT_OR_BYTES = (StringType(), BinaryType())
 HEADERS = ArrayType(StructType([StructField("key", StringType()), StructField("value", BinaryType())]))
@@ -35,18 +36,28 @@ COLUMNS: dict[str, tuple[DataType, ...]] = {
 """Column to the types it may have: those of Spark's Kafka sink, and `timestamp` and `source`."""
 
 
-def sink_columns(df: DataFrame, topic: str | None) -> DataFrame:
-    """The DataFrame with the sink's columns only.
+def sink_columns(df: DataFrame, options: SinkOptions) -> DataFrame:
+    """The DataFrame with the sink's columns only; errors as of `check_columns`."""
+    found = check_columns(df.schema, options)
+    # With an option topic the column is not read: rows go where the option says, as in Spark's sink.
+    names = [name for name in COLUMNS if name in found and not (name == "topic" and options.topic)]
+    return df.select(*names)
+
+
+def check_columns(schema: StructType, options: SinkOptions) -> dict[str, DataType]:
+    """The columns that the user writes, by name in lower case.
 
     Args:
-        df: what the user writes.
-        topic: the sink's option topic.
+        schema: of what the user writes.
+        options: the sink's.
 
     Raises:
         SchemaError: `value` is missing, or `topic` is and there is no option; a column that the sink does not know
             (it would be lost without a word); a wrong type.
+        OptionError: on.other.checkpoint=adopt without the column source.
     """
-    found = {field.name.lower(): field.dataType for field in df.schema}
+    topic = options.topic
+    found = {field.name.lower(): field.dataType for field in schema}
     for name in ("value",) if topic else ("value", "topic"):
         if name not in found:
             also = ", or set the option topic" if name == "topic" else ""
@@ -63,9 +74,12 @@ def sink_columns(df: DataFrame, topic: str | None) -> DataFrame:
             raise SchemaError(
                 f"column {name} has type {dtype.simpleString()} and must be {wanted}", do="Cast it, or to_json() it."
             )
-    # With an option topic the column is not read: rows go where the option says, as in Spark's sink.
-    names = [name for name in COLUMNS if name in found and not (name == "topic" and topic)]
-    return df.select(*names)
+    if options.adopts and "source" not in found:
+        raise OptionError(
+            "option on.other.checkpoint is 'adopt', and the rows have no column source to tell what was processed",
+            do="Add source_position() to the rows, or give the query a new query.id.",
+        )
+    return found
 
 
 def _same(one: DataType, other: DataType) -> bool:

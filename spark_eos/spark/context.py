@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 from pyspark.sql import DataFrame
 
 from spark_eos.errors import UnsupportedError, UsageError
 from spark_eos.protocol.names import Run
-from spark_eos.protocol.positions import Offsets, offsets_in_log
+from spark_eos.spark.logged import UNKNOWN, LoggedBatch
 
 QUERY_ID = "sql.streaming.queryId"
 RUN_ID = "spark.jobGroup.id"
@@ -74,24 +73,18 @@ class MicroBatch:
             )
         return int(plan.toRdd().getNumPartitions())
 
-    def end_offsets(self) -> Offsets:
-        """The batch's end offsets in Kafka, from the query's offset log; empty where its sources are others.
+    def logged(self) -> LoggedBatch:
+        """The batch's entry in the query's offset log.
 
         Spark writes the log before the batch starts. It is reached through the session state that all sessions of
         the application share, since `foreachBatch` runs in a cloned one.
         """
-        offsets: Offsets = {}
-        for text in self._offset_log():
-            offsets |= offsets_in_log(json.loads(text))
-        return offsets
-
-    def _offset_log(self) -> list[str]:
         jvm: Any = self._context._jvm
         queries = self._session._jsparkSession.sharedState().activeStreamingQueries()
         query = queries.get(jvm.java.util.UUID.fromString(self.checkpoint))
         entry = query.offsetLog().get(self.batch) if query is not None else None
         if entry is None or entry.isEmpty():
-            return []
+            return UNKNOWN
         sources = entry.get().offsets()
         found = (sources.apply(index) for index in range(sources.size()))
-        return [str(each.get().json()) for each in found if each.isDefined()]
+        return LoggedBatch([str(each.get().json()) for each in found if each.isDefined()])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from confluent_kafka.admin import AdminClient
 from tests_support import Query, rows_of
 
 from spark_eos.errors import (
@@ -12,6 +13,7 @@ from spark_eos.errors import (
     Fenced,
     LedgerLost,
     OtherCheckpoint,
+    ReplayDiffers,
     SplitChanged,
     TransactionTimeoutTooLong,
 )
@@ -90,7 +92,7 @@ def test_more_lanes_in_a_later_batch_are_noted_before_they_start(query, source):
 
 def test_a_sealed_batch_is_skipped_as_a_whole(query, source):
     query.batch(query.run(), 0, both_lanes(source))
-    assert query.run().open(0, 2).skip
+    assert query.run().open(0, 2, content="content").skip
     assert query.batch(query.run(), 0, both_lanes(source)) is None
     assert sorted(query.values()) == list("abcd")
 
@@ -111,11 +113,13 @@ def test_a_rival_driver_fences_and_the_loser_says_who_took_over(query, source):
     assert sorted(query.values()) == list("abcde")
 
 
-def refused_before_anyone_is_disturbed(query, error, batch, lanes=2, checkpoint="checkpoint", says="", **policy):
+def refused_before_anyone_is_disturbed(
+    query, error, batch, lanes=2, checkpoint="checkpoint", content="content", says="", **policy
+):
     """A run that must refuse does so without fencing the run that is at work."""
     before = (query.ledger.view(stable=True), query.values())
     with pytest.raises(error, match=says) as raised:
-        query.run("refused", checkpoint, **policy).open(batch, lanes)
+        query.run("refused", checkpoint, **policy).open(batch, lanes, content=content)
     assert raised.value.do
     assert (raised.value.query, raised.value.batch) == (query.query, batch)
     assert (query.ledger.view(stable=True), query.values()) == before
@@ -214,6 +218,126 @@ def test_a_seal_whose_driver_died_before_it_is_made_good(query, source):
     reports = query.batch(query.run(), 0, both_lanes(source))
     assert {report.outcome for report in reports} == {Outcome.SKIPPED}
     assert query.ledger.query().next_batch == 1
+
+
+def test_an_older_copy_that_cuts_a_sealed_batch_anew_is_refused_or_adopted(query, source):
+    """A checkpoint restored from before batch 1: its batch 1 ends elsewhere, and skipping it would lose the rest."""
+    sources = [(source, 0), (source, 1)]
+    run = query.run()
+    query.batch(run, 0, [[], []], content="0")
+    query.batch(run, 1, both_lanes(source), content="1")
+    longer = [[rows_of("abX", (source, 0, 0))], [rows_of("cd", (source, 1, 0))]]
+    refused_before_anyone_is_disturbed(query, CheckpointBehind, 1, content="1 anew", says="older copy")
+    reports = query.batch(query.run(may_adopt=True), 1, longer, sources, content="1 anew")
+    assert [report.dropped for report in reports] == [2, 2]
+    assert sorted(query.values()) == list("Xabcd")
+    assert query.ledger.offsets(sources) == {(source, 0): 3, (source, 1): 2}
+    # The newer copy comes back: what it reads again is dropped too.
+    back = query.batch(query.run(), 2, [[rows_of("XY", (source, 0, 2))], []], sources, content="2")
+    assert back[0].dropped == 1
+    assert sorted(query.values()) == list("XYabcd")
+
+
+def test_an_older_copy_far_behind_is_adopted(query, source):
+    run = query.run()
+    for batch in range(12):
+        query.batch(run, batch, [[rows_of([batch], (source, 0, batch))]], content=str(batch))
+    again = [[rows_of(["never"] * 10 + ["12"], (source, 0, 2))]]
+    reports = query.batch(query.run(may_adopt=True), 2, again, [(source, 0)], content="2 anew")
+    assert reports[0].dropped == 10
+    assert sorted(map(int, query.values())) == list(range(13))
+
+
+def test_another_number_of_lanes_is_adopted_by_source_positions(query, source):
+    run = query.run()
+    query.batch(run, 0, both_lanes(source), content="0")
+    run.open(1, 2, content="1")
+    query.lane(run, 1, [rows_of("ef", (source, 0, 2))], 0, 2, content="1")
+    one = [[rows_of("ef", (source, 0, 2)), rows_of("gh", (source, 1, 2))]]
+    with pytest.raises(SplitChanged, match=r"2 lanes.* with 1.*on\.other\.checkpoint=adopt"):
+        query.batch(query.run(), 1, one, content="1")
+    assert query.batch(query.run(may_adopt=True), 1, one, [(source, 0), (source, 1)], content="1")[0].dropped == 2
+    assert sorted(query.values()) == list("abcdefgh")
+
+
+def test_a_sealed_batch_of_unknown_content_is_compared_lane_by_lane(query, source):
+    query.batch(query.run(), 0, both_lanes(source), content=None)
+    reports = query.batch(query.run(), 0, both_lanes(source), content=None)
+    assert {report.outcome for report in reports} == {Outcome.SKIPPED}
+    for other in ([[rows_of("abc", (source, 0, 0))], []], [[], [], [rows_of("x", (source, 1, 2))]]):
+        with pytest.raises(ReplayDiffers):
+            query.batch(query.run(), 0, other, content=None)
+    assert sorted(query.values()) == list("abcd")
+
+
+def test_unaligned_or_unplaced_rows_are_remembered(query, source):
+    run = query.run()
+    query.batch(run, 0, [[], []])
+    assert query.ledger.query().aligned is None
+    query.batch(run, 1, both_lanes(source))
+    assert query.ledger.query().aligned is True
+    query.batch(run, 2, [[rows_of("no position")]])
+    assert query.ledger.query().aligned is False
+    query.batch(run, 3, both_lanes(source))
+    assert query.ledger.query().aligned is False
+
+
+def test_adopting_rows_without_a_position_is_refused(query, source):
+    query.batch(query.run(), 0, both_lanes(source))
+    with pytest.raises(OtherCheckpoint, match="a row has no source position"):
+        query.batch(query.run("adopter", "new", may_adopt=True), 0, [[rows_of("x")]], [(source, 0)])
+
+
+def test_the_seal_commits_the_batchs_ends_and_never_moves_an_adopted_query_back(query, source):
+    """Rows that the query filtered away count as processed; partitions without rows do not expire."""
+    sources = [(source, 0), (source, 1)]
+    query.batch(query.run(), 0, both_lanes(source), log_offsets={(source, 0): 7, (source, 1): 4})
+    assert query.ledger.offsets(sources) == {(source, 0): 7, (source, 1): 4}
+    adopter = query.run("adopter", "new", may_adopt=True)
+    query.batch(adopter, 0, [[rows_of("a", (source, 0, 0))]], sources, log_offsets={(source, 0): 1, (source, 1): 9})
+    assert query.ledger.offsets(sources) == {(source, 0): 7, (source, 1): 9}
+
+
+def test_lanes_may_be_unknown_until_they_have_reported(query, source):
+    run = query.run(single=True)
+    run.open(0, None, content="0")
+    run.close()
+    reports = [query.lane(run, 0, rows, i, None, content="0") for i, rows in enumerate(both_lanes(source))]
+    sealer = query.run(run.run.run, single=True)
+    sealer.resume(0)
+    sealer.seal(0, 2, reports, {}, "0")
+    row = query.ledger.query()
+    assert (row.next_batch, row.lanes, row.at_rest) == (1, 2, True)
+    assert query.run().open(0, None, content="0").skip
+
+
+def test_a_single_batch_can_not_be_sealed_once_another_run_has_signed(query, source):
+    run = query.run(single=True)
+    run.open(0, None)
+    run.close()
+    reports = [query.lane(run, 0, rows, i, None) for i, rows in enumerate(both_lanes(source))]
+    query.run("newer").open(0, None)
+    with pytest.raises(Fenced, match="run newer took over"):
+        query.run(run.run.run, single=True).resume(0)
+    assert query.ledger.query().next_batch == 0
+    assert len(reports) == 2
+
+
+def test_a_run_that_slept_until_the_brokers_forgot_its_row_and_its_lease_goes_on(query, source, kafka):
+    run = query.run(lease_s=0.0)
+    query.batch(run, 0, [[rows_of("a", (source, 0, 0))]], content="0")
+    first = run._held
+    delete_group(kafka, query.query)
+    assert query.ledger.query() is None
+    query.batch(run, 1, [[rows_of("b", (source, 0, 1))]], content="1")
+    assert run._held is not first
+    assert query.ledger.query().next_batch == 2
+    assert sorted(query.values()) == ["a", "b"]
+
+
+def delete_group(kafka, group):
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
+    admin.delete_consumer_groups([group])[group].result(10)
 
 
 def test_two_queries_share_one_ledger_topic(query, kafka, source, topic):

@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
 
 import pytest
 
-from spark_eos.errors import BatchAbandoned, CheckpointBehind, Fenced, LedgerLost, OtherCheckpoint, SplitChanged
+from spark_eos.errors import (
+    BatchAbandoned,
+    CheckpointBehind,
+    Fenced,
+    LedgerLost,
+    OtherCheckpoint,
+    ReplayDiffers,
+    SplitChanged,
+)
 from spark_eos.protocol.decide import BATCH_TABLE, LANE_TABLE, BatchFacts, LaneFacts, Verb, decide_batch, decide_lane
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
 from spark_eos.protocol.names import LaneTask, Run
@@ -17,31 +26,44 @@ BATCH = 7
 PRINT = Fingerprint(1, "d")
 
 
-def query_row(next_batch=BATCH, checkpoint="checkpoint", run="run", aligned=None, adopted=False):
-    return QueryRow(next_batch, checkpoint, run, "then", 2, aligned, adopted)
+def query_row(next_batch=BATCH, checkpoint="checkpoint", run="run", aligned=None, content="c", adoptions=0):
+    return QueryRow(next_batch, checkpoint, run, "then", 2, content, aligned, adoptions)
 
 
-def lane_row(lane=0, next_batch=BATCH, checkpoint="checkpoint", lanes=2):
-    return LaneRow(lane, next_batch, checkpoint, "any", 0, lanes, PRINT)
+def lane_row(lane=0, next_batch=BATCH, checkpoint="checkpoint", lanes=2, content="c", adoptions=0):
+    return LaneRow(lane, next_batch, checkpoint, "any", 0, lanes, PRINT, content, adoptions)
 
 
-BATCHES = (0, BATCH - 2, BATCH, BATCH + 1, BATCH + 2)
+BATCHES = (0, BATCH, BATCH + 1, BATCH + 2)
+CHECKPOINTS = ("checkpoint", "other")
+CONTENTS = ("c", "o")
 QUERY_ROWS = [
     None,
-    *(query_row(*each) for each in product(BATCHES, ("checkpoint", "other"), ("run", "newer"), (None, True, False))),
-    *(query_row(n, adopted=True, aligned=a) for n, a in product(BATCHES, (None, True, False))),
+    *(query_row(*each) for each in product(BATCHES, CHECKPOINTS, ("run", "newer"), (None, True), CONTENTS)),
+    *(query_row(n, content=None) for n in BATCHES),
+    *(query_row(n, adoptions=1, aligned=a) for n, a in product(BATCHES, (True, False))),
 ]
-LANE_ROWS = [None, *(lane_row(0, *each) for each in product(BATCHES, ("checkpoint", "other"), (2, 3)))]
+LANE_ROWS = [
+    None,
+    *(lane_row(0, *each) for each in product(BATCHES, CHECKPOINTS, (2, 3), CONTENTS)),
+    *(lane_row(0, n, lanes=None, content=None) for n in BATCHES),
+    *(lane_row(0, n, adoptions=1) for n in BATCHES),
+]
+CUTS = ((2, "c"), (2, None), (None, "c"))
+"""How many lanes a batch has and what it is made of, as far as is known."""
 
 
 def lane_inputs():
-    for batch, query, row in product((0, BATCH), QUERY_ROWS, LANE_ROWS):
-        yield LaneFacts(LaneTask(RUN, batch, 0, 2, 0), query, row)
+    for batch, query, row, (lanes, content) in product((0, BATCH), QUERY_ROWS, LANE_ROWS, CUTS):
+        yield LaneFacts(LaneTask(RUN, batch, 0, lanes, 0, content), query, row)
 
 
 def batch_inputs():
-    for batch, query, row, start, adopt in product((0, BATCH), QUERY_ROWS, LANE_ROWS, (True, False), (True, False)):
-        yield BatchFacts(RUN, batch, 2, LedgerView(query, {0: row} if row else {}), start, adopt)
+    policies = product((True, False), (True, False))
+    for batch, query, row, (lanes, content), (start, adopt) in product(
+        (0, BATCH), QUERY_ROWS, LANE_ROWS, CUTS, policies
+    ):
+        yield BatchFacts(RUN, batch, lanes, LedgerView(query, {0: row} if row else {}), start, adopt, content)
 
 
 @pytest.mark.parametrize(("table", "inputs"), [(LANE_TABLE, lane_inputs), (BATCH_TABLE, batch_inputs)])
@@ -71,7 +93,10 @@ LANES = [
     ("L3", query_row(), lane_row(next_batch=BATCH + 2), Verb.REFUSE, CheckpointBehind),
     ("L4", query_row(), lane_row(next_batch=BATCH + 1, lanes=3), Verb.REFUSE, SplitChanged),
     ("L5", query_row(), lane_row(next_batch=BATCH + 1), Verb.SKIP, type(None)),
-    ("L6", query_row(BATCH + 1), lane_row(), Verb.SKIP, type(None)),
+    ("L4", query_row(), lane_row(next_batch=BATCH + 1, content="o"), Verb.REFUSE, CheckpointBehind),
+    ("L5", query_row(), lane_row(next_batch=BATCH + 1, lanes=None, content=None), Verb.SKIP, type(None)),
+    ("L6", query_row(BATCH + 1), lane_row(), Verb.REFUSE, ReplayDiffers),
+    ("L7", query_row(adoptions=1), lane_row(next_batch=BATCH + 2), Verb.WRITE, type(None)),
     ("L7", query_row(), lane_row(), Verb.WRITE, type(None)),
     ("L7", query_row(), lane_row(next_batch=BATCH + 1, checkpoint="other"), Verb.WRITE, type(None)),
 ]
@@ -79,15 +104,15 @@ LANES = [
 
 @pytest.mark.parametrize(("case", "query", "row", "verb", "error"), LANES)
 def test_lane_cases(case, query, row, verb, error):
-    decision = decide_lane(LaneTask(RUN, BATCH, 0, 2, 0), query, row)
+    decision = decide_lane(LaneTask(RUN, BATCH, 0, 2, 0, "c"), query, row)
     assert decision.case.startswith(case + " ")
     assert decision.verb is verb
     assert type(decision.error) is error
 
 
-def decide(batch, query, *lanes, start=False, adopt=False):
+def decide(batch, query, *lanes, start=False, adopt=False, content="c"):
     view = LedgerView(query, {row.lane: row for row in lanes})
-    return decide_batch(BatchFacts(RUN, batch, 2, view, start, adopt))
+    return decide_batch(BatchFacts(RUN, batch, 2, view, start, adopt, content))
 
 
 HALF = lane_row(next_batch=BATCH + 1)
@@ -117,10 +142,28 @@ BATCHES_DECIDED = [
     ),
     ("B7", decide(BATCH, query_row(BATCH + 2)), Verb.REFUSE, CheckpointBehind),
     ("B7", decide(BATCH, query_row(), lane_row(next_batch=BATCH + 2)), Verb.REFUSE, CheckpointBehind),
+    ("B7", decide(BATCH, query_row(BATCH + 1, content="o")), Verb.REFUSE, CheckpointBehind),
+    ("B7", decide(BATCH, query_row(), lane_row(next_batch=BATCH + 1, content="o")), Verb.REFUSE, CheckpointBehind),
+    ("B6", decide(BATCH, query_row(BATCH + 2), adopt=True), Verb.ADOPT, type(None)),
+    ("B6", decide(BATCH, query_row(BATCH + 1, content="o"), adopt=True), Verb.ADOPT, type(None)),
+    (
+        "B6",
+        decide(BATCH, query_row(aligned=True), lane_row(next_batch=BATCH + 1, lanes=3), adopt=True),
+        Verb.ADOPT,
+        type(None),
+    ),
+    ("B5", decide(BATCH, query_row(), lane_row(next_batch=BATCH + 2), adopt=True), Verb.REFUSE, OtherCheckpoint),
     ("B8", decide(BATCH, query_row(BATCH + 1)), Verb.SKIP, type(None)),
+    ("B13", decide(BATCH, query_row(BATCH + 1, content=None)), Verb.WRITE, type(None)),
+    ("B13", decide(BATCH, query_row(BATCH + 1), content=None), Verb.WRITE, type(None)),
     ("B9", decide(BATCH, query_row(BATCH - 1), lane_row(next_batch=BATCH)), Verb.REFUSE, BatchAbandoned),
     ("B10", decide(BATCH, query_row(), lane_row(next_batch=BATCH + 1, lanes=3)), Verb.REFUSE, SplitChanged),
-    ("B11", decide(BATCH, query_row(adopted=True, aligned=False), HALF), Verb.REFUSE, OtherCheckpoint),
+    (
+        "B11",
+        decide(BATCH, query_row(adoptions=1, aligned=False), replace(HALF, adoptions=1)),
+        Verb.REFUSE,
+        OtherCheckpoint,
+    ),
     ("B12", decide(BATCH, query_row(), HALF), Verb.WRITE, type(None)),
     ("B12", decide(BATCH, query_row(BATCH - 3)), Verb.WRITE, type(None)),
 ]

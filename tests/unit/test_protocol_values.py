@@ -13,7 +13,9 @@ from spark_eos.protocol.names import driver_transactional_id, lane_partition, la
 from spark_eos.protocol.positions import Fingerprint, SourceRange, Tally, is_aligned, offsets_after, offsets_in_log
 from spark_eos.protocol.transaction import LaneReport, Outcome
 
-QUERY = QueryRow(8, "c" * 36, "r" * 36, "2026-01-01T00:00:00.000+00:00", 4, aligned=False, adopted=True)
+QUERY = QueryRow(
+    8, "c" * 36, "r" * 36, "2026-01-01T00:00:00.000+00:00", 4, content="0" * 16, aligned=False, adoptions=1
+)
 LANE = LaneRow(3, 8, "c" * 36, "r" * 36, 2, 4, Fingerprint(10, "abc"))
 
 
