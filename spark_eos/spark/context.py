@@ -11,6 +11,7 @@ from spark_eos.protocol.names import Run
 from spark_eos.spark.logged import UNKNOWN, LoggedBatch
 
 QUERY_ID = "sql.streaming.queryId"
+BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
 """Spark runs every job of a streaming query in a job group named by the run id."""
 

@@ -1,6 +1,8 @@
-"""The format `kafka-eos`: committed records, with the columns of Spark's own Kafka source."""
+"""The format `kafka-eos`: reads committed records, with the columns of Spark's own Kafka source; writes exactly once."""
 
 from __future__ import annotations
+
+from typing import Any
 
 from pyspark.sql.datasource import DataSource
 from pyspark.sql.types import (
@@ -13,10 +15,11 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from spark_eos.errors import SchemaError
+from spark_eos.errors import SchemaError, UnsupportedError
 from spark_eos.source_options import SourceOptions
 from spark_eos.spark.batch_reader import KafkaEosReader
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
+from spark_eos.spark.writer import KafkaEosStreamWriter, KafkaEosWriter
 
 
 def source_schema(*, headers: bool) -> StructType:
@@ -36,11 +39,18 @@ def source_schema(*, headers: bool) -> StructType:
 
 
 class KafkaEosDataSource(DataSource):
-    """`spark.readStream.format("kafka-eos")` and `spark.read.format("kafka-eos")`.
+    """`spark.readStream`, `spark.read`, `df.writeStream` and `df.write`, with `.format("kafka-eos")`.
 
-    Options: see `spark_eos.source_options.SOURCE_OPTIONS`. `trigger(once=True)`, deprecated by Spark, runs one batch,
+    Options: `spark_eos.source_options.SOURCE_OPTIONS`, and of the writers `spark_eos.options.SINK_OPTIONS`.
+    `trigger(once=True)`, deprecated by Spark, runs one batch,
     and a new stream's first batch is empty (see `spark_eos.spark.stream_reader`): use `trigger(availableNow=True)`.
     """
+
+    _travelled = False
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        """Spark makes an object anew for each batch that is to be written, and pickles one to where it commits."""
+        self.__dict__.update(state, _travelled=True)
 
     @classmethod
     def name(cls) -> str:
@@ -75,6 +85,25 @@ class KafkaEosDataSource(DataSource):
         options = SourceOptions.of(self.options, "stream")
         _check_schema(schema, options)
         return KafkaEosStreamReader(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaEosStreamWriter:  # noqa: ARG002
+        """The writer of one batch of a stream. In output mode complete (`overwrite`) each batch has the whole result.
+
+        Raises:
+            SparkEosError: the options or the rows are wrong, or the batch can't be opened.
+        """
+        return KafkaEosStreamWriter(schema, dict(self.options), opens=not self._travelled)
+
+    def writer(self, schema: StructType, overwrite: bool) -> KafkaEosWriter:
+        """The writer of a batch query.
+
+        Raises:
+            UnsupportedError: mode overwrite: what is in a topic stays there.
+            SparkEosError: the options or the rows are wrong, or the write can't begin.
+        """
+        if overwrite:
+            raise UnsupportedError("records in a topic can't be overwritten", do='Use mode("append").')
+        return KafkaEosWriter(schema, dict(self.options))
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:
