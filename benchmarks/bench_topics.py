@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import logging
 import os
-import time
 from dataclasses import dataclass
 
-from confluent_kafka import IsolationLevel, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Producer
+
+from spark_eos.testing import wait_for_markers
 
 PARTITIONS = 8
 KEY_BYTES = 8
@@ -79,19 +79,4 @@ def fill(bootstrap: str, topic: Topic) -> None:
             producer.commit_transaction(60)
         else:
             assert producer.flush(60) == 0, "the broker does not keep up"
-    wait_for_markers(bootstrap, topic)
-
-
-def wait_for_markers(bootstrap: str, topic: Topic) -> None:
-    """A commit is acknowledged before its markers are written: wait until nothing holds readers back."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    asked = {TopicPartition(topic.name, partition): OffsetSpec.latest() for partition in range(topic.partitions)}
-
-    def ends(isolation: IsolationLevel) -> list[int]:
-        futures = admin.list_offsets(asked, isolation_level=isolation)
-        return [futures[key].result(10).offset for key in asked]
-
-    deadline = time.monotonic() + 30
-    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
-        assert time.monotonic() < deadline, "a transaction was left open"
-        time.sleep(0.002)
+    wait_for_markers(bootstrap, topic.name)

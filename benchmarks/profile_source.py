@@ -39,7 +39,7 @@ from source import BUILTIN, OURS, Bench, duration, small_batches, until, warm_up
 
 from spark_eos.kafka.arrow import arrow_schema
 from spark_eos.kafka.offsets import OffsetRange
-from spark_eos.kafka.reader import Reading, read_ranges, reader_settings
+from spark_eos.kafka.reader import read_ranges, reader_settings
 from spark_eos.source_options import SourceOptions
 from spark_eos.spark.source import source_schema
 from spark_eos.testing import EmbeddedKafka
@@ -132,14 +132,14 @@ def _kind(process: psutil.Process) -> str:
     return "broker" if "kafka.Kafka" in process.cmdline() else "jvm"
 
 
-def reading_of(bootstrap: str, topic: Topic) -> Reading:
+def options_of(bootstrap: str, topic: Topic) -> SourceOptions:
     """As kafka-eos reads it."""
-    return Reading.of(SourceOptions.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic.name}))
+    return SourceOptions.of({"kafka.bootstrap.servers": bootstrap, "subscribe": topic.name})
 
 
 def consume(bootstrap: str, topic: Topic) -> int:
     """Step 1, as the reader has it: with its settings, and without the garbage collector. How many rows it has read."""
-    consumer = Consumer(reader_settings(reading_of(bootstrap, topic)) | {"enable.partition.eof": "false"})
+    consumer = Consumer(reader_settings(options_of(bootstrap, topic)) | {"enable.partition.eof": "false"})
     in_one = topic.rows_written // topic.partitions
     gc.disable()
     for partition in range(topic.partitions):
@@ -156,7 +156,7 @@ def read_arrow(bootstrap: str, topic: Topic) -> int:
     """Step 2; how many rows it has read."""
     in_one = topic.rows_written // topic.partitions
     work = [OffsetRange(topic.name, partition, 0, in_one) for partition in range(topic.partitions)]
-    return sum(batch.num_rows for batch in read_ranges(reading_of(bootstrap, topic), work))
+    return sum(batch.num_rows for batch in read_ranges(options_of(bootstrap, topic), work))
 
 
 def alone(step: Callable[[str, Topic], int], bootstrap: str, topic: Topic) -> list[str]:

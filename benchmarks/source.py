@@ -35,12 +35,12 @@ from typing import Any
 
 from bench_results import section, table, write
 from bench_session import session
-from bench_topics import PARTITIONS, Topic, fill, wait_for_markers, writer
+from bench_topics import PARTITIONS, Topic, fill, writer
 from pyspark.sql import Observation, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
 
-from spark_eos.testing import EmbeddedKafka
+from spark_eos.testing import EmbeddedKafka, wait_for_markers
 
 BUILTIN, OURS = "kafka", "kafka-eos"
 SOURCES = (BUILTIN, OURS)
@@ -169,7 +169,7 @@ def small_batches(bench: Bench, source: str, topic: Topic) -> list[Progress]:
             for partition in range(topic.partitions):
                 producer.produce(topic.name, bytes(topic.record_bytes), partition=partition)
             producer.commit_transaction(30)
-            wait_for_markers(bootstrap, topic)
+            wait_for_markers(bootstrap, topic.name)
             written += topic.partitions
             progress = until(query, partial(has_taken, written))
             found = [each for each in progress if each["numInputRows"] == topic.partitions]

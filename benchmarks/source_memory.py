@@ -20,7 +20,7 @@ from bench_results import section, table, write
 from bench_topics import Topic, fill
 
 from spark_eos.kafka.offsets import OffsetRange
-from spark_eos.kafka.reader import Reading, read_ranges
+from spark_eos.kafka.reader import read_ranges
 from spark_eos.source_options import SourceOptions
 from spark_eos.testing import EmbeddedKafka
 
@@ -31,7 +31,7 @@ SETTINGS = {"defaults": {}, "queued.max.messages.kbytes=4096": {"kafka.queued.ma
 def peak_mib(options: dict[str, str], rows: int) -> float:
     """Read so many rows of partition 0; the peak of this process."""
     work = [OffsetRange(options["subscribe"], 0, 0, rows)] if rows else []
-    read = sum(batch.num_rows for batch in read_ranges(Reading.of(SourceOptions.of(options)), work))
+    read = sum(batch.num_rows for batch in read_ranges(SourceOptions.of(options), work))
     assert read == rows, f"{read} rows of {rows}"
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
 

@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import time
-import uuid
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -18,7 +17,7 @@ from pathlib import Path
 import psutil
 from topic_log import Topics
 
-from spark_eos.testing import leash
+from spark_eos.testing import leash, worker_python
 
 LOOK_EVERY_S = 0.02
 LIFE_S = 240.0
@@ -131,24 +130,12 @@ def spark_environment(folder: Path) -> dict[str, str]:
     for name, value in conf.items():
         arguments += ["--conf", f"{name}={value}"]
     return {
-        "PYSPARK_PYTHON": str(_python_without_zip(folder)),
+        "PYSPARK_PYTHON": str(worker_python(folder)),
         "PYSPARK_SUBMIT_ARGS": shlex.join([*arguments, "pyspark-shell"]),
         "PYTHONUNBUFFERED": "1",
         "SPARK_LOCAL_IP": "127.0.0.1",
         "TMPDIR": str(folder),
     }
-
-
-def _python_without_zip(folder: Path) -> Path:
-    """This Python, without the path that Spark gives to its workers.
-
-    On it is a pyspark.zip, from which each worker process compiles everything anew, for more than a second; the
-    installed pyspark is compiled already.
-    """
-    script, draft = folder / "python", folder / f"python-{uuid.uuid4()}"
-    draft.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {shlex.quote(sys.executable)} "$@"\n', encoding="utf-8")
-    draft.chmod(0o755)
-    return draft.rename(script)  # at once: another job may be using it
 
 
 @dataclass(frozen=True)

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Literal
 
 from spark_eos import source_values as values
 from spark_eos.errors import OptionError
 from spark_eos.options import (
     CLIENT_PREFIX,
+    LEAVE_OUT,
     RESERVED_EVERYWHERE,
     ClientSettings,
     Option,
@@ -206,7 +207,7 @@ class SourceOptions:
         placeholder_group: what a consumer is given as its group, which it does not join.
     """
 
-    client: ClientSettings = field(repr=True)
+    client: ClientSettings
     subscription: Subscription
     start: Place
     end: Place
@@ -263,10 +264,9 @@ def _check_kind(given: Mapping[str, Any], queries: Queries) -> None:
         if option.name.lower() in names and "both" not in (option.queries, queries) and option.queries != queries:
             kinds = ("batch queries", "a stream") if option.queries == "batch" else ("streams", "a batch query")
             told = f"option {option.name} can't be used: it is for {kinds[0]}, and this is {kinds[1]}"
-            raise OptionError(told, do=_LEAVE_OUT)
+            raise OptionError(told, do=LEAVE_OUT)
 
 
-_LEAVE_OUT = "Leave it out."
 _LOWER = "Lower the one, or raise the other."
 _SWAP = "A query starts at or before its end."
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
+
+if TYPE_CHECKING:
+    from spark_pipe import Pipe
 
 # Nothing may listen beyond loopback.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -17,15 +19,10 @@ os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
 @pytest.fixture(scope="session", autouse=True)
 def worker_python(tmp_path_factory) -> Iterator[None]:
-    """Spark's workers run this Python, without the pyspark.zip that Spark puts on their path.
+    """Spark's workers start quickly."""
+    from spark_eos.testing import worker_python
 
-    From a zip each of the several processes that a query starts would compile pyspark anew, for more than a second;
-    the installed one is compiled already.
-    """
-    script: Path = tmp_path_factory.mktemp("python") / "python"
-    script.write_text(f'#!/bin/sh\nunset PYTHONPATH\nexec {shlex.quote(sys.executable)} "$@"\n')
-    script.chmod(0o755)
-    os.environ["PYSPARK_PYTHON"] = str(script)
+    os.environ["PYSPARK_PYTHON"] = str(worker_python(tmp_path_factory.mktemp("python")))
     yield
     del os.environ["PYSPARK_PYTHON"]
 
@@ -74,3 +71,12 @@ def spark(tmp_path_factory) -> Iterator[object]:
 @pytest.fixture
 def query_id() -> str:
     return f"query-{uuid.uuid4().hex[:8]}"
+
+
+@pytest.fixture
+def pipe(spark, kafka, topic, query_id, tmp_path) -> Pipe:
+    """A query from topic to topic."""
+    from spark_pipe import Pipe
+
+    source, target = topic(3, name="in"), topic(2, name="out")
+    return Pipe(spark, kafka.bootstrap_servers, query_id, source, target, tmp_path / "checkpoint")

@@ -11,13 +11,14 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pytest
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient
 
 from spark_eos.kafka.listing import Listing
 from spark_eos.kafka.offsets import Bounds, OffsetRange
-from spark_eos.kafka.reader import Reading, read_ranges
-from spark_eos.options import ClientSettings
+from spark_eos.kafka.reader import read_ranges
+from spark_eos.source_options import SourceOptions
 from spark_eos.source_values import Subscription
+from spark_eos.testing import wait_for_markers
 
 
 @dataclass
@@ -64,13 +65,7 @@ class Log:
         self.settle()
 
     def settle(self) -> None:
-        """Wait for the marker: a coordinator answers before it has written the markers to the partitions."""
-        until(lambda: self.bounds().end == self.high_watermark())
-
-    def high_watermark(self) -> int:
-        partition = TopicPartition(self.topic, 0)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        return admin.list_offsets({partition: OffsetSpec.latest()})[partition].result(10).offset
+        wait_for_markers(self.bootstrap, self.topic)
 
     def delete_before(self, offset: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})
@@ -80,19 +75,17 @@ class Log:
     def bounds(self) -> Bounds:
         return self.listing.holdings().bounds[self.topic, 0]
 
-    def reading(self, *, headers: bool = False, fail: bool = True) -> Reading:
-        return reading(self.client, headers=headers, fail=fail, patience_s=self.patience_s)
+    def options(self, **changes: object) -> SourceOptions:
+        patience = {"kafkaConsumer.pollTimeoutMs": str(int(self.patience_s * 1000))}
+        given = {"kafka.bootstrap.servers": self.bootstrap, "subscribe": self.topic, **patience, **changes}
+        return SourceOptions.of(given)
 
     def batches(self, start: int, end: int, *, headers: bool = False, fail: bool = True) -> list[pa.RecordBatch]:
         wanted = OffsetRange(self.topic, 0, start, end)
-        return list(read_ranges(self.reading(headers=headers, fail=fail), [wanted]))
+        return list(read_ranges(self.options(includeHeaders=headers, failOnDataLoss=fail), [wanted]))
 
     def read(self, start: int, end: int, *, fail: bool = True) -> list[str]:
         return [v.decode() for batch in self.batches(start, end, fail=fail) for v in batch.column("value").to_pylist()]
-
-
-def reading(client: dict[str, str], *, headers: bool = False, fail: bool = True, patience_s: float = 10) -> Reading:
-    return Reading(ClientSettings(client), "spark-eos-source", headers, fail, patience_s)
 
 
 def until(holds: Callable[[], bool], limit_s: float = 60) -> None:

@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from confluent_kafka import Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
+from confluent_kafka.admin import AdminClient, NewPartitions
 from pyspark.sql import DataFrame, SparkSession
 
-from spark_eos.kafka.listing import Listing
 from spark_eos.source_options import SourceOptions
-from spark_eos.source_values import Subscription
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
+from spark_eos.testing import wait_for_markers
 
 
 @dataclass
@@ -52,8 +51,7 @@ class Source:
             producer.produce(self.topics[0], value, partition=partition, **columns)
         producer.flush(10)
         producer.commit_transaction(10) if commit else producer.abort_transaction(10)
-        while self.stable_end(partition) < self.high_watermark(partition):
-            pass  # the coordinator answers before it has written the markers to the partitions
+        wait_for_markers(self.bootstrap, self.topics[0])
 
     @contextmanager
     def open_transaction(self, *values: str) -> Iterator[None]:
@@ -73,15 +71,6 @@ class Source:
         for value in values:
             producer.produce(self.topics[0], value, partition=partition)
         producer.flush(10)
-
-    def stable_end(self, partition: int) -> int:
-        listing = Listing({"bootstrap.servers": self.bootstrap}, Subscription(topics=(self.topics[0],)))
-        return listing.holdings().bounds[self.topics[0], partition].end
-
-    def high_watermark(self, partition: int) -> int:
-        asked = TopicPartition(self.topics[0], partition)
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        return admin.list_offsets({asked: OffsetSpec.latest()})[asked].result(10).offset
 
     def delete_before(self, offset: int) -> None:
         admin = AdminClient({"bootstrap.servers": self.bootstrap})

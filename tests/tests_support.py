@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import logging
-import time
 import uuid
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import Consumer, TopicPartition
 
 from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.ledger import KafkaLedger
@@ -21,6 +18,7 @@ from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.ports import LanePorts
 from spark_eos.protocol.transaction import LaneReport, run_lane
 from spark_eos.spark.rows import ArrowRows
+from spark_eos.testing import wait_for_markers
 
 SOURCE_TYPE = pa.struct([("topic", pa.string()), ("partition", pa.int32()), ("offset", pa.int64())])
 
@@ -35,22 +33,6 @@ def rows_of(values: Iterable[object], source: tuple[str, int, int] | None = None
         arrays["source"] = pa.array(places, SOURCE_TYPE)
     arrays |= columns
     return ArrowRows(pa.RecordBatch.from_pydict(arrays), None)
-
-
-def wait_for_markers(bootstrap: str, topic: str) -> None:
-    """A commit is acknowledged before its markers are written: wait until nothing holds readers back."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, "logger": logging.getLogger("quiet")})
-    partitions = admin.list_topics(timeout=10).topics[topic].partitions
-    asked = {TopicPartition(topic, partition): OffsetSpec.latest() for partition in partitions}
-
-    def ends(isolation: IsolationLevel) -> list[int]:
-        futures = admin.list_offsets(asked, isolation_level=isolation)
-        return [futures[key].result(10).offset for key in asked]
-
-    deadline = time.monotonic() + 30
-    while ends(IsolationLevel.READ_COMMITTED) != ends(IsolationLevel.READ_UNCOMMITTED):
-        assert time.monotonic() < deadline, "a transaction was left open"
-        time.sleep(0.02)
 
 
 def committed_values(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes]:

@@ -7,7 +7,6 @@ import json
 import logging
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from typing import cast
 
 import pyarrow as pa
@@ -16,7 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 from spark_eos.errors import BrokerUnreachable
 from spark_eos.kafka.admin import DENIED_AFTER_S, REQUEST_TIMEOUT_S
 from spark_eos.kafka.arrow import to_arrow
-from spark_eos.kafka.config import PRODUCER_ONLY, Settings, base_settings
+from spark_eos.kafka.config import Settings, admin_settings
 from spark_eos.kafka.failures import (
     LastWord,
     error_of,
@@ -28,7 +27,6 @@ from spark_eos.kafka.failures import (
 )
 from spark_eos.kafka.loss import data_loss
 from spark_eos.kafka.offsets import OffsetRange
-from spark_eos.options import ClientSettings
 from spark_eos.source_options import ISOLATION, SourceOptions
 
 log = logging.getLogger(__name__)
@@ -42,37 +40,7 @@ POLL_S = 0.01
 """How long one `consume` may wait: it waits for all that was asked for, even when the range has no more."""
 
 
-@dataclass(frozen=True)
-class Reading:
-    """How tasks read.
-
-    Args:
-        client: client settings, without the prefix.
-        group: what the consumer is given as its group. It is not joined, and nothing is committed to it.
-        headers: whether batches have the column headers.
-        fail_on_data_loss: whether a range whose head is gone is an error, or read from where it starts now.
-        patience_s: how long a read may make no progress, in seconds.
-    """
-
-    client: ClientSettings
-    group: str
-    headers: bool
-    fail_on_data_loss: bool
-    patience_s: float
-
-    @classmethod
-    def of(cls, options: SourceOptions) -> Reading:
-        """As the source's options say."""
-        return cls(
-            client=options.client,
-            group=options.placeholder_group,
-            headers=options.include_headers,
-            fail_on_data_loss=options.fail_on_data_loss,
-            patience_s=options.poll_timeout_s,
-        )
-
-
-def reader_settings(reading: Reading) -> Settings:
+def reader_settings(options: SourceOptions) -> Settings:
     """Settings of a consumer that reads ranges.
 
     fetch.wait.max.ms: a transactional topic ends in control records, where a broker has nothing to send and a
@@ -82,13 +50,13 @@ def reader_settings(reading: Reading) -> Settings:
     queued.min.messages: what is fetched beyond the end of a range is thrown away (default 100,000 records; measured
     with batches of 8 ranges of 125,000: 8 to 20 % more rows a second).
     """
-    user = {k: v for k, v in base_settings(reading.client).items() if k not in PRODUCER_ONLY}
     return {
         "fetch.wait.max.ms": "5",
         "fetch.queue.backoff.ms": "10",
         "queued.min.messages": "20000",
-        **user,
-        "group.id": reading.group,
+        **admin_settings(options.client),
+        # Not joined, and nothing is committed to it.
+        "group.id": options.placeholder_group,
         "enable.auto.commit": "false",
         "isolation.level": ISOLATION,
         "enable.partition.eof": "true",
@@ -98,7 +66,7 @@ def reader_settings(reading: Reading) -> Settings:
     }
 
 
-def read_ranges(reading: Reading, work: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
+def read_ranges(options: SourceOptions, work: Sequence[OffsetRange]) -> Iterator[pa.RecordBatch]:
     """The committed records of some ranges, one after the other, each in order.
 
     Batches have at most 10,000 rows and about 16 MiB, and the rows of one range. A range ends at the record before
@@ -106,19 +74,19 @@ def read_ranges(reading: Reading, work: Sequence[OffsetRange]) -> Iterator[pa.Re
     control records, aborted, or compacted away, and never show.
 
     Args:
-        reading: how.
+        options: the source's.
         work: ranges whose ends are not above the last stable offset.
 
     Raises:
         DataLoss: the head of a range, or a partition, is gone.
         AccessDenied: the brokers do not let the client in, or it may not read the topic.
-        BrokerUnreachable: no progress for `reading.patience_s`.
+        BrokerUnreachable: no progress for `options.poll_timeout_s`.
     """
     reader: _RangeReader | None = None
     try:
         for wanted in work:
-            reader = reader or _RangeReader(reading)
-            yield from _read(reader, wanted, headers=reading.headers)
+            reader = reader or _RangeReader(options)
+            yield from _read(reader, wanted, headers=options.include_headers)
     finally:
         if reader is not None:
             reader.close()
@@ -162,12 +130,12 @@ def _rows_to_ask(last: pa.RecordBatch) -> int:
 class _RangeReader:
     """A consumer that reads ranges one after the other: `begin`, then `next` until `done`."""
 
-    def __init__(self, reading: Reading) -> None:
-        self._fail, self._patience_s = reading.fail_on_data_loss, reading.patience_s
+    def __init__(self, options: SourceOptions) -> None:
+        self._fail, self._patience_s = options.fail_on_data_loss, options.poll_timeout_s
         self._last_word = LastWord()
         callbacks = {"error_cb": self._last_word, "stats_cb": self._on_statistics}
         try:
-            self._consumer = Consumer(reader_settings(reading) | callbacks)
+            self._consumer = Consumer(reader_settings(options) | callbacks)
         except KafkaException as exception:
             raise failure(exception, "making a Kafka consumer") from exception
 

@@ -9,12 +9,11 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.listing import Listing
-from spark_eos.kafka.loss import report_losses
-from spark_eos.kafka.offsets import BoundsByPartition, losses, ranges
+from spark_eos.kafka.offsets import BoundsByPartition, ranges
 from spark_eos.kafka.places import Places
 from spark_eos.protocol.positions import Offsets
 from spark_eos.source_options import SourceOptions
-from spark_eos.spark.ranges import RangePartition, planned, read_partition, within
+from spark_eos.spark.ranges import RangePartition, planned, reachable, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -41,8 +40,7 @@ class KafkaEosReader(DataSourceReader):
         bounds = listing.holdings().bounds
         places = Places(self._options, listing)
         start, end = places.start(bounds), places.end(bounds)
-        report_losses(losses(start, bounds), fail=self._options.fail_on_data_loss)
-        start = within(start, bounds)
+        start = reachable(start, bounds, self._options)
         self._check(start, end, bounds)
         return planned(ranges(start, end), self._options) or [RangePartition(())]
 

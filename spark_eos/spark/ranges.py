@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.datasource import InputPartition
 
-from spark_eos.kafka.offsets import BoundsByPartition, OffsetRange
-from spark_eos.kafka.reader import Reading, read_ranges
+from spark_eos.kafka.loss import report_losses
+from spark_eos.kafka.offsets import BoundsByPartition, OffsetRange, losses
+from spark_eos.kafka.reader import read_ranges
 from spark_eos.kafka.split import Work, tasks
 from spark_eos.protocol.positions import Offsets
 from spark_eos.source_options import SourceOptions
@@ -35,7 +36,7 @@ def planned(ranges: Iterable[OffsetRange], options: SourceOptions) -> list[Range
 def read_partition(partition: InputPartition, options: SourceOptions) -> Iterator[pa.RecordBatch]:
     """The committed records of a task's ranges."""
     assert isinstance(partition, RangePartition)
-    yield from read_ranges(Reading.of(options), partition.work)
+    yield from read_ranges(options, partition.work)
     _spare_the_collector()
 
 
@@ -49,6 +50,11 @@ def _spare_the_collector() -> None:
     gc.freeze()
 
 
-def within(start: Offsets, bounds: BoundsByPartition) -> Offsets:
-    """Offsets moved to where there is something to read."""
+def reachable(start: Offsets, bounds: BoundsByPartition, options: SourceOptions) -> Offsets:
+    """Starting offsets, moved to where there is something to read.
+
+    Raises:
+        DataLoss: one is not there, and failOnDataLoss is true.
+    """
+    report_losses(losses(start, bounds), fail=options.fail_on_data_loss)
     return {key: min(max(offset, bounds[key].earliest), bounds[key].end) for key, offset in start.items()}

@@ -38,7 +38,7 @@ from spark_eos.kafka.offsets import (
 from spark_eos.kafka.places import Places
 from spark_eos.protocol.positions import Offsets
 from spark_eos.source_options import SourceOptions
-from spark_eos.spark.ranges import planned, read_partition, within
+from spark_eos.spark.ranges import planned, reachable, read_partition
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -74,8 +74,8 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._initial is None:
             found = self._look()
             start = Places(self._options, self._listing).start(found.bounds, self._target)
-            report_losses(losses(start, found.bounds), fail=self._options.fail_on_data_loss)
-            self._initial = Marks(within(start, found.bounds), found.topic_ids).to_json()
+            start = reachable(start, found.bounds, self._options)
+            self._initial = Marks(start, found.topic_ids).to_json()
         return self._initial
 
     def prepareForTriggerAvailableNow(self) -> None:

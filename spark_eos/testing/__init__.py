@@ -1,5 +1,7 @@
 """What tests of spark-eos, and of queries that use it, run against."""
 
 from spark_eos.testing.embedded import EmbeddedKafka
+from spark_eos.testing.markers import wait_for_markers
+from spark_eos.testing.worker_python import worker_python
 
-__all__ = ["EmbeddedKafka"]
+__all__ = ["EmbeddedKafka", "wait_for_markers", "worker_python"]

@@ -20,7 +20,7 @@ from secured_kafka import WRONG_PASSWORD, SecuredKafka, no_secret_in, secured_ka
 from spark_eos.errors import AccessDenied, BrokerUnreachable, OptionError, SparkEosError, TopicMissing
 from spark_eos.kafka.ledger import LaneLedger
 from spark_eos.kafka.offsets import OffsetRange
-from spark_eos.kafka.reader import Reading, read_ranges
+from spark_eos.kafka.reader import read_ranges
 from spark_eos.source_options import SourceOptions
 from spark_eos.spark.batch_reader import KafkaEosReader
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
@@ -62,8 +62,9 @@ def batch(options: Options) -> object:
 def task(options: Options, end: int = 1) -> list[bytes]:
     """What a task does, with the first records of partition 0."""
     wanted = OffsetRange(options["subscribe"], 0, 0, end)
-    reading = Reading.of(SourceOptions.of(options))
-    return [value for each in read_ranges(reading, [wanted]) for value in each.column("value").to_pylist()]
+    return [
+        value for each in read_ranges(SourceOptions.of(options), [wanted]) for value in each.column("value").to_pylist()
+    ]
 
 
 def raised(call: Callable[[Options], object], options: Options) -> SparkEosError:

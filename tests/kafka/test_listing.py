@@ -20,11 +20,6 @@ from spark_eos.source_options import SourceOptions
 from spark_eos.source_values import Subscription
 
 
-@pytest.fixture
-def log(kafka, topic: Callable[..., str]) -> Log:
-    return Log(kafka.bootstrap_servers, topic())
-
-
 def holdings(bootstrap: str, **subscription: object):
     return Listing({"bootstrap.servers": bootstrap}, Subscription(**subscription)).holdings()
 

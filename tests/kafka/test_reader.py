@@ -8,35 +8,29 @@ from collections.abc import Callable
 import pyarrow as pa
 import pytest
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
-from kafka_log import Log, reading, until
+from kafka_log import Log, until
 
 from spark_eos.errors import BrokerUnreachable, DataLoss, OptionError
 from spark_eos.kafka.arrow import arrow_schema
 from spark_eos.kafka.listing import Listing
 from spark_eos.kafka.offsets import OffsetRange
 from spark_eos.kafka.reader import FIRST_ASK_ROWS, MAX_BATCH_BYTES, MAX_BATCH_ROWS, _RangeReader, read_ranges
-from spark_eos.source_values import Subscription
 
-NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
+NOWHERE = Log("127.0.0.1:1", "a", patience_s=1)
 SOMETHING = OffsetRange("a", 0, 0, 1)
-
-
-@pytest.fixture
-def log(kafka, topic: Callable[..., str]) -> Log:
-    return Log(kafka.bootstrap_servers, topic())
 
 
 def test_no_broker_is_said_so() -> None:
     with pytest.raises(BrokerUnreachable, match="topic a, partition 0, offsets 0 to 1"):
-        list(read_ranges(reading(NOWHERE, patience_s=1), [SOMETHING]))
+        list(read_ranges(NOWHERE.options(), [SOMETHING]))
 
 
 def test_a_setting_that_the_client_does_not_know_is_named() -> None:
-    wrong = NOWHERE | {"no.such.setting": "1"}
+    wrong = NOWHERE.options(**{"kafka.no.such.setting": "1"})
     with pytest.raises(OptionError, match=r"no\.such\.setting"):
-        Listing(wrong, Subscription(topics=("a",))).holdings()
+        Listing(wrong.client, wrong.subscription).holdings()
     with pytest.raises(OptionError, match=r"no\.such\.setting"):
-        list(read_ranges(reading(wrong), [SOMETHING]))
+        list(read_ranges(wrong, [SOMETHING]))
 
 
 def test_a_range_is_read_from_its_start_to_before_its_end(log: Log) -> None:
@@ -202,7 +196,7 @@ def test_a_range_is_waited_for_while_its_end_is_not_stable_yet(log: Log) -> None
 def test_a_long_stretch_of_aborted_records_counts_as_progress(log: Log) -> None:
     """Nothing of it reaches the reader but the client's statistics."""
     log.aborted("x", "y", "z")
-    reader = _RangeReader(log.reading())
+    reader = _RangeReader(log.options())
     reader.begin(OffsetRange(log.topic, 0, 0, 9))
     try:
         until(lambda: reader.next(10) == [] and reader._fetched == 4)
@@ -213,7 +207,7 @@ def test_a_long_stretch_of_aborted_records_counts_as_progress(log: Log) -> None:
 def test_a_reader_that_is_given_up_half_way_closes(log: Log) -> None:
     log.plain(*[str(i) for i in range(2 * FIRST_ASK_ROWS)])
     wanted = OffsetRange(log.topic, 0, 0, 2 * FIRST_ASK_ROWS)
-    batches = read_ranges(log.reading(), [wanted])
+    batches = read_ranges(log.options(), [wanted])
     threads = threading.active_count()
     next(batches)
     batches.close()

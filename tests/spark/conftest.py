@@ -1,12 +1,11 @@
-"""A query from topic to topic."""
+"""A stream on a topic of its own."""
 
 from __future__ import annotations
 
 import pytest
-from spark_pipe import Pipe
+from spark_source import Source
 
 
 @pytest.fixture
-def pipe(spark, kafka, topic, query_id, tmp_path) -> Pipe:
-    source, target = topic(3, name="in"), topic(2, name="out")
-    return Pipe(spark, kafka.bootstrap_servers, query_id, source, target, tmp_path / "checkpoint")
+def source(kafka, topic) -> Source:
+    return Source(kafka.bootstrap_servers, [topic(2)])

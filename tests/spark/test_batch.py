@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,11 +10,6 @@ from pyspark.errors import AnalysisException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 from spark_source import Source
-
-
-@pytest.fixture
-def source(kafka, topic: Callable[..., str]) -> Source:
-    return Source(kafka.bootstrap_servers, [topic(2)])
 
 
 def values(spark: SparkSession, source: Source, **options: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -21,11 +20,6 @@ from spark_eos.spark.register import register, source_position
 from spark_eos.spark.source import KafkaEosDataSource, source_schema
 
 Values = dict[int, list[tuple[int, str]]]
-
-
-@pytest.fixture
-def source(kafka, topic: Callable[..., str]) -> Source:
-    return Source(kafka.bootstrap_servers, [topic(2)])
 
 
 class Stop(Exception):

@@ -6,7 +6,6 @@ import json
 import logging
 import pickle
 import time
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -18,11 +17,6 @@ from spark_eos.spark.ranges import RangePartition
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
 
 ALL = ReadAllAvailable()
-
-
-@pytest.fixture
-def source(kafka, topic: Callable[..., str]) -> Source:
-    return Source(kafka.bootstrap_servers, [topic(2)])
 
 
 def offsets(found: dict[str, Any]) -> dict[str, Any]:
