@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
-from pyspark.sql import DataFrame
+from pyspark.sql import DataFrame, SparkSession
 
 from spark_eos.errors import UnsupportedError, UsageError
-from spark_eos.protocol.names import Run
+from spark_eos.options import SinkOptions
 from spark_eos.spark.logged import UNKNOWN, LoggedBatch
 
 QUERY_ID = "sql.streaming.queryId"
@@ -16,32 +16,63 @@ RUN_ID = "spark.jobGroup.id"
 """Spark runs every job of a streaming query in a job group named by the run id."""
 
 
-class MicroBatch:
-    """One micro-batch on the driver.
+class MicroBatch(Protocol):
+    """One micro-batch on the driver: its id, and the ids of the query (the checkpoint's) and of the run."""
+
+    batch: int
+    checkpoint: str
+    run: str
+
+    def lanes(self, rows: DataFrame) -> int | None:
+        """How many partitions a DataFrame has that was derived from the batch; None if they can't be known yet.
+
+        Raises:
+            UnsupportedError: AQE may choose another number at each run (it does so for a shuffle made inside
+                foreachBatch; the micro-batch's own plan has none).
+        """
+
+    def logged(self) -> LoggedBatch:
+        """The batch's entry in the query's offset log."""
+
+
+def micro_batch(df: DataFrame, batch: int, options: SinkOptions) -> MicroBatch:
+    """The batch that `foreachBatch` hands over.
 
     Args:
-        df: as handed to `foreachBatch`, or derived from it.
+        df: as handed over, or derived from it.
         batch: its id.
+        options: the sink's.
 
     Raises:
-        UnsupportedError: a Spark Connect session, or speculation.
+        UnsupportedError: speculation, or a Connect session that does not tell which query it is.
         UsageError: not called by `foreachBatch`.
     """
+    session = df.sparkSession
+    if str(session.conf.get("spark.speculation", "false")).lower() == "true":
+        raise UnsupportedError(
+            "spark.speculation is on: two attempts of one task would fence each other",
+            do="Set spark.speculation=false for this application.",
+        )
+    if hasattr(session, "_jsparkSession"):
+        return ClassicBatch(session, batch)
+    return ConnectBatch(session, batch, options)
 
-    def __init__(self, df: DataFrame, batch: int) -> None:
-        self.batch = batch
-        self._session = df.sparkSession
-        if not hasattr(self._session, "_jsparkSession"):
-            raise UnsupportedError(
-                "the sink can't see the query's ids in a Spark Connect session",
-                do="Run the query in a classic session (spark-submit, or a cluster in dedicated access mode).",
-            )
-        self._context = self._session.sparkContext
-        if str(self._context.getConf().get("spark.speculation", "false")).lower() == "true":
-            raise UnsupportedError(
-                "spark.speculation is on: two attempts of one task would fence each other",
-                do="Set spark.speculation=false for this application.",
-            )
+
+def _refuse_aqe(plan: str) -> None:
+    if "AdaptiveSparkPlan" in plan:
+        raise UnsupportedError(
+            "the batch was shuffled inside foreachBatch with adaptive query execution on, which may split its "
+            "replay into another number of lanes",
+            do="Shuffle before writeStream, or set spark.sql.adaptive.enabled=false.",
+        )
+
+
+class ClassicBatch:
+    """In a session with a JVM, which is asked."""
+
+    def __init__(self, session: SparkSession, batch: int) -> None:
+        self.batch, self._session = batch, session
+        self._context = session.sparkContext
         self.checkpoint = self._property(QUERY_ID)
         self.run = self._property(RUN_ID)
 
@@ -50,32 +81,19 @@ class MicroBatch:
         if not found:
             raise UsageError(
                 "the sink was called outside a streaming query",
-                do="Hand it to writeStream.foreachBatch(...), or call it from your own foreachBatch function.",
+                do="Hand it to writeStream.foreachBatch(...), or call it from your own foreachBatch function. A batch "
+                'DataFrame is written with df.write.format("kafka-eos").',
             )
         return str(found)
 
-    def run_of(self, query: str | None) -> Run:
-        """Whose batch it is; the query id defaults to the checkpoint's."""
-        return Run(query or self.checkpoint, self.checkpoint, self.run)
-
     def lanes(self, rows: DataFrame) -> int:
-        """How many partitions a DataFrame has that was derived from the batch.
-
-        Raises:
-            UnsupportedError: AQE may choose another number at each run (it does so for a shuffle made inside
-                foreachBatch; the micro-batch's own plan has none).
-        """
+        """See `MicroBatch`."""
         plan = rows._jdf.queryExecution()
-        if "AdaptiveSparkPlan" in plan.executedPlan().toString():
-            raise UnsupportedError(
-                "the batch was shuffled inside foreachBatch with adaptive query execution on, which may split its "
-                "replay into another number of lanes",
-                do="Shuffle before writeStream, or set spark.sql.adaptive.enabled=false.",
-            )
+        _refuse_aqe(plan.executedPlan().toString())
         return int(plan.toRdd().getNumPartitions())
 
     def logged(self) -> LoggedBatch:
-        """The batch's entry in the query's offset log.
+        """See `MicroBatch`.
 
         Spark writes the log before the batch starts. It is reached through the session state that all sessions of
         the application share, since `foreachBatch` runs in a cloned one.
@@ -89,3 +107,32 @@ class MicroBatch:
         sources = entry.get().offsets()
         found = (sources.apply(index) for index in range(sources.size()))
         return LoggedBatch([str(each.get().json()) for each in found if each.isDefined()])
+
+
+class ConnectBatch:
+    """In a Spark Connect session: the function runs in a process beside the server, and sees only its queries."""
+
+    def __init__(self, session: SparkSession, batch: int, options: SinkOptions) -> None:
+        self.batch = batch
+        if options.adopts:
+            raise UnsupportedError(
+                "on.other.checkpoint is 'adopt', and foreachBatch can't see the query's offset log in a Spark Connect "
+                "session",
+                do='Write with writeStream.format("kafka-eos"), at least for the run that adopts.',
+            )
+        queries = session.streams.active
+        named = [query for query in queries if query.name == options.query_id] or queries
+        if len(named) != 1:
+            raise UnsupportedError(
+                f"{len(queries)} queries run in this Spark Connect session, and none tells that it is this one",
+                do="Set query.id, and give the query the same name: writeStream.queryName(...).",
+            )
+        self.checkpoint, self.run = str(named[0].id), str(named[0].runId)
+
+    def lanes(self, rows: DataFrame) -> None:
+        """See `MicroBatch`."""
+        _refuse_aqe(rows._explain_string())  # type: ignore[operator]
+
+    def logged(self) -> LoggedBatch:
+        """See `MicroBatch`."""
+        return UNKNOWN

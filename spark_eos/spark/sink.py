@@ -16,7 +16,7 @@ from spark_eos.protocol.names import Run
 from spark_eos.protocol.ports import BeforeStep
 from spark_eos.protocol.transaction import LaneReport, Outcome
 from spark_eos.spark.columns import sink_columns
-from spark_eos.spark.context import MicroBatch
+from spark_eos.spark.context import MicroBatch, micro_batch
 from spark_eos.spark.lanes import LaneJob
 from spark_eos.spark.run import SinkRun
 
@@ -57,7 +57,7 @@ class KafkaSink:
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; what `foreachBatch` calls."""
-        batch = MicroBatch(df, batch_id)
+        batch = micro_batch(df, batch_id, self.options)
         rows = sink_columns(df, self.options)
         if self.options.commit_scope == "batch":
             rows = rows.coalesce(1)
@@ -65,7 +65,7 @@ class KafkaSink:
         self._writer_of(batch).write(batch, rows, lanes)
 
     def _writer_of(self, batch: MicroBatch) -> _RunWriter:
-        run = batch.run_of(self.options.query_id)
+        run = Run(self.options.query_id or batch.checkpoint, batch.checkpoint, batch.run)
         if self._writer is None or self._writer.run != run:
             if self._writer is not None:
                 self._writer.close()
