@@ -220,7 +220,7 @@ SINK_OPTIONS = (
     Option(
         "commit.scope",
         "What becomes visible at once: a 'lane' (partition of a micro-batch), or the whole 'batch', which then is one "
-        "partition, written by one task (coalesce(1)).",
+        "partition, written by one task (coalesce(1)). foreachBatch only: before a format, coalesce(1) does it.",
         default="lane",
         parse=one_of("lane", "batch"),
     ),

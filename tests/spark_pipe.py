@@ -32,6 +32,8 @@ class Pipe:
     target: str
     checkpoint: Path
     options: dict[str, str] = field(default_factory=dict)
+    way: str = "foreachBatch"
+    mode: str = "append"
 
     def feed(self, values: Iterable[Any], partition: int = 0) -> None:
         producer = Producer({"bootstrap.servers": self.bootstrap})
@@ -46,19 +48,26 @@ class Pipe:
     def rows(self, **options: str) -> DataFrame:
         return self.read(**options).select("key", "value", F.lit(self.target).alias("topic"), source_position())
 
+    def given(self, **options: str) -> dict[str, str]:
+        return {"kafka.bootstrap.servers": self.bootstrap, "query.id": self.query_id} | self.options | options
+
     def sink(self, before_step: Callable[..., None] | None = None, **options: str) -> KafkaSink:
-        given = {"kafka.bootstrap.servers": self.bootstrap, "query.id": self.query_id}
-        return KafkaSink(given | self.options | options, before_step=before_step)
+        return KafkaSink(self.given(**options), before_step=before_step)
 
-    def start(self, rows: DataFrame | None = None, sink: Any = None, **trigger: Any) -> StreamingQuery:
+    def start(
+        self, rows: DataFrame | None = None, sink: Any = None, trigger: dict[str, Any] | None = None, **options: str
+    ) -> StreamingQuery:
+        """Start the query; written in the pipe's way with these options of the sink, or by another `sink`."""
         rows = self.rows() if rows is None else rows
-        writer = rows.writeStream.foreachBatch(sink or self.sink())
-        trigger = trigger or {"availableNow": True}
-        return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
+        writer = rows.writeStream.outputMode(self.mode).trigger(**(trigger or {"availableNow": True}))
+        writer = writer.option("checkpointLocation", str(self.checkpoint))
+        if self.way == "format":
+            return writer.format("kafka-eos").options(**self.given(**options)).start()
+        return writer.foreachBatch(sink or self.sink(**options)).start()
 
-    def run(self, rows: DataFrame | None = None, sink: Any = None) -> None:
+    def run(self, rows: DataFrame | None = None, sink: Any = None, **options: str) -> None:
         """All that there is, to the end; raises what the query raised."""
-        query = self.start(rows, sink)
+        query = self.start(rows, sink, **options)
         try:
             assert query.awaitTermination(120), "the query does not end"
         finally:

@@ -10,7 +10,6 @@ from functools import partial
 import pyarrow as pa
 from pyspark import TaskContext
 
-from spark_eos.errors import UnsupportedError
 from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.ledger import LaneLedger
 from spark_eos.kafka.producer import ProducerFactory
@@ -19,6 +18,16 @@ from spark_eos.protocol.ports import BeforeStep, LanePorts
 from spark_eos.protocol.positions import Offsets
 from spark_eos.protocol.transaction import LaneReport, run_lane, traced
 from spark_eos.spark.rows import ArrowRows
+
+
+def drain(batches: Iterable[pa.RecordBatch]) -> None:
+    """Compute a lane's rows and write none, where the batch is sealed.
+
+    A stateful operator before the sink must see the end of its rows: Spark refuses a batch whose state was not
+    committed (STATE_STORE_COMMIT_VALIDATION_FAILED, Spark 4.2).
+    """
+    for _ in batches:
+        pass
 
 
 @dataclass(frozen=True)
@@ -34,7 +43,6 @@ class LaneJob:
         ledger_partitions: how many the ledger topic has.
         topic: the option topic.
         topics: topics looked up on the driver, with their number of partitions.
-        one_lane: whether the batch must be a single lane (commit.scope=batch).
         before_step: see `KafkaSink`.
     """
 
@@ -48,7 +56,6 @@ class LaneJob:
     ledger_partitions: int
     topic: str | None
     topics: dict[str, int]
-    one_lane: bool
     before_step: BeforeStep | None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> LaneReport:
@@ -72,15 +79,6 @@ class LaneJob:
         if context is None:
             raise AssertionError("a lane is written by a Spark task")
         lane = context.partitionId()
-        if self.one_lane and lane:
-            raise UnsupportedError(
-                "commit.scope is 'batch', and the batch has more than one partition",
-                do="Add coalesce(1) as the last step before the sink, or write with foreachBatch(KafkaSink(...)), "
-                "which does it.",
-                query=self.run.query,
-                batch=self.batch,
-                lane=lane,
-            )
         self._make_room(lane)
         return LaneTask(self.run, self.batch, lane, self.lanes, context.attemptNumber(), self.content)
 

@@ -62,7 +62,6 @@ class SinkRun:
             ledger_partitions=self._ledger.partitions,
             topic=self._options.topic,
             topics=self._topics,
-            one_lane=self._options.commit_scope == "batch",
             before_step=before_step,
         )
 

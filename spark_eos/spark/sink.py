@@ -17,7 +17,7 @@ from spark_eos.protocol.ports import BeforeStep
 from spark_eos.protocol.transaction import LaneReport, Outcome
 from spark_eos.spark.columns import sink_columns
 from spark_eos.spark.context import MicroBatch, micro_batch
-from spark_eos.spark.lanes import LaneJob
+from spark_eos.spark.lanes import LaneJob, drain
 from spark_eos.spark.run import SinkRun
 
 log = logging.getLogger("spark_eos.sink")
@@ -88,6 +88,7 @@ class _RunWriter:
         plan = self._sink.open(batch.batch, lanes, logged)
         if plan.skip:
             log.info("query %s, batch %d: sealed before, skipped", self.run.query, batch.batch)
+            rows.mapInArrow(_drained, "nothing int").collect()
             return
         reports = self._run_lanes(self._sink.job(batch.batch, lanes, logged, plan, self._before_step), rows)
         self._sink.seal(batch.batch, reports, len(reports) if lanes is None else lanes, logged)
@@ -107,6 +108,11 @@ class _RunWriter:
 
     def close(self) -> None:
         self._sink.close()
+
+
+def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    drain(batches)
+    return iter(())
 
 
 def _log_batch(query: str, batch: int, reports: list[LaneReport], seconds: float) -> None:

@@ -1,4 +1,4 @@
-"""The format `kafka-eos`: reads committed records with the columns of Spark's own Kafka source, and writes exactly once."""
+"""The format `kafka-eos`: reads committed records, with the columns of Spark's own Kafka source, and writes them."""
 
 from __future__ import annotations
 

@@ -18,14 +18,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
-from spark_eos.errors import SparkEosError, UsageError
+from spark_eos.errors import OptionError, SparkEosError, UsageError
 from spark_eos.options import SinkOptions
 from spark_eos.protocol.names import Run
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.checkpoint import Checkpoint
 from spark_eos.spark.columns import check_columns
 from spark_eos.spark.context import BATCH_ID, QUERY_ID
-from spark_eos.spark.lanes import LaneJob
+from spark_eos.spark.lanes import LaneJob, drain
 from spark_eos.spark.logged import LoggedBatch
 from spark_eos.spark.run import SinkRun
 
@@ -53,8 +53,6 @@ class OpenBatch:
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> LaneMessage:
         """The body of a task."""
-        if self.skip:
-            return LaneMessage(self.job.run, None)
         lower = (batch.rename_columns([name.lower() for name in batch.schema.names]) for batch in batches)
         return LaneMessage(self.job.run, self.job.write(lower))
 
@@ -105,7 +103,7 @@ class KafkaEosStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, schema: StructType, given: dict[str, str], *, opens: bool) -> None:
         self._options = SinkOptions.of({name: text for name, text in given.items() if name.lower() not in SPARKS_OWN})
-        check_columns(schema, self._options)
+        _check(schema, self._options)
         self._location = {name.lower(): text for name, text in given.items()}.get("checkpointlocation")
         self._opened = self._open() if opens else None
 
@@ -120,6 +118,9 @@ class KafkaEosStreamWriter(DataSourceStreamArrowWriter):
         if self._opened is None:
             raise AssertionError("tasks get the writer that was opened")
         _check_identity(self._opened.job, self._location)
+        if self._opened.skip:
+            drain(iterator)
+            return LaneMessage(self._opened.job.run, None)
         return self._opened.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
@@ -143,12 +144,14 @@ class KafkaEosWriter(DataSourceArrowWriter):
 
     def __init__(self, schema: StructType, given: dict[str, str]) -> None:
         self._options = SinkOptions.of(given, "write")
-        check_columns(schema, self._options)
+        _check(schema, self._options)
         run = new_run(self._options.write_id or f"write-{uuid.uuid4().hex}", "write")
         self._opened = open_batch(run, 0, A_WRITE, self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LaneMessage:
-        """One lane's attempt, in a task."""
+        """One lane's attempt, in a task; of a write that is whole already, not even the rows are computed."""
+        if self._opened.skip:
+            return LaneMessage(self._opened.job.run, None)
         return self._opened.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -157,6 +160,15 @@ class KafkaEosWriter(DataSourceArrowWriter):
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         """Nothing to undo: what is committed stays, and a rerun with the same write.id adds what is not."""
+
+
+def _check(schema: StructType, options: SinkOptions) -> None:
+    if options.commit_scope == "batch":
+        raise OptionError(
+            "option commit.scope is 'batch', and a format can't change how many partitions Spark gives it",
+            do="Leave it out, and add coalesce(1) before the sink. foreachBatch(KafkaSink(...)) does that by itself.",
+        )
+    check_columns(schema, options)
 
 
 def _check_identity(job: LaneJob, location: str | None) -> None:

@@ -9,3 +9,10 @@ from spark_source import Source
 @pytest.fixture
 def source(kafka, topic) -> Source:
     return Source(kafka.bootstrap_servers, [topic(2)])
+
+
+@pytest.fixture(params=["foreachBatch", "format"])
+def either(pipe, request):
+    """A query from topic to topic, written each way."""
+    pipe.way = request.param
+    return pipe
