@@ -101,7 +101,7 @@ class Query:
 
     @property
     def ports(self) -> LanePorts:
-        return LanePorts(self.ledger, self.factory.open)
+        return LanePorts(self.ledger, self.factory.open, self.factory.transaction_timeout_s)
 
     def lane(
         self, run: QueryRun, batch: int, stream: Iterable[ArrowRows], lane=0, lanes=1, floor=None, before_step=None

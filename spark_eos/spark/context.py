@@ -85,13 +85,25 @@ class MicroBatch:
             offsets |= offsets_in_log(json.loads(text))
         return offsets
 
-    def _offset_log(self) -> list[str]:
+    def planned_at(self) -> float | None:
+        """When Spark fixed which rows are in the batch, seconds since 1970, from the query's offset log."""
+        entry = self._logged()
+        if entry is None or entry.metadataOpt().isEmpty():
+            return None
+        return float(entry.metadataOpt().get().batchTimestampMs()) / 1000
+
+    def _logged(self) -> Any:
+        """The batch's entry in the query's offset log, an OffsetSeq of the JVM; None without one."""
         jvm: Any = self._context._jvm
         queries = self._session._jsparkSession.sharedState().activeStreamingQueries()
         query = queries.get(jvm.java.util.UUID.fromString(self.checkpoint))
         entry = query.offsetLog().get(self.batch) if query is not None else None
-        if entry is None or entry.isEmpty():
+        return entry.get() if entry is not None and entry.isDefined() else None
+
+    def _offset_log(self) -> list[str]:
+        entry = self._logged()
+        if entry is None:
             return []
-        sources = entry.get().offsets()
+        sources = entry.offsets()
         found = (sources.apply(index) for index in range(sources.size()))
         return [str(each.get().json()) for each in found if each.isDefined()]

@@ -25,9 +25,11 @@ from spark_eos.protocol.driver import BatchPlan, Policy, QueryRun
 from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.ports import BeforeStep, LanePorts
 from spark_eos.protocol.positions import Offsets
-from spark_eos.protocol.transaction import LaneReport, Outcome, run_lane, traced
+from spark_eos.protocol.stats import Stopwatch
+from spark_eos.protocol.transaction import LaneReport, run_lane, traced
 from spark_eos.spark.columns import sink_columns
 from spark_eos.spark.context import MicroBatch
+from spark_eos.spark.report import BatchReport, OnBatch, batch_report, tell
 from spark_eos.spark.rows import ArrowRows
 
 log = logging.getLogger("spark_eos.sink")
@@ -44,8 +46,11 @@ class KafkaSink:
         options: names and values, as of a Spark sink. `kafka.bootstrap.servers` is required, `query.id` wise;
             all are in `spark_eos.options.SINK_OPTIONS`.
         before_step: called in the Spark task with a step's name and the `LaneTask`, before each step of the lane
-            ("peek", "fence", "check", "write", "offsets", "commit", and "report" after the last): for tracing, and
-            to inject faults in tests. Must pickle.
+            ("peek", "fence", "check", "write", "flush", "offsets", "commit", and "report" after the last): for
+            tracing, and to inject faults in tests. Must pickle.
+        on_batch: called on the driver with the `BatchReport` of each batch, once it is sealed: a function of yours,
+            or `spark_eos.metrics.BatchMetrics`. The batch is written by then: an error of it is logged and passed
+            over. A driver that dies after the seal does not make up for the call.
 
     Raises:
         OptionError: at once, for options that are unknown, reserved, missing or wrong.
@@ -54,9 +59,11 @@ class KafkaSink:
     `spark_eos.errors`.
     """
 
-    def __init__(self, options: Mapping[str, Any], *, before_step: BeforeStep | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], *, before_step: BeforeStep | None = None, on_batch: OnBatch | None = None
+    ) -> None:
         self.options = SinkOptions.of(options)
-        self._before_step = before_step
+        self._before_step, self._on_batch = before_step, on_batch
         self._writer: _RunWriter | None = None
 
     def __repr__(self) -> str:
@@ -75,7 +82,9 @@ class KafkaSink:
                 do="Add source_position() to the rows, or give the query a new query.id.",
             )
         lanes = batch.lanes(rows)
-        self._writer_of(batch).write(batch, rows, lanes)
+        report = self._writer_of(batch).write(batch, rows, lanes)
+        if report is not None:
+            tell(report, self._on_batch)
 
     def _writer_of(self, batch: MicroBatch) -> _RunWriter:
         run = batch.run_of(self.options.query_id)
@@ -102,19 +111,23 @@ class _RunWriter:
         policy = Policy(options.on_missing_ledger == "start", options.on_other_checkpoint == "adopt")
         self._protocol = QueryRun(run, self._ledger, self._factory.open, policy, _now)
 
-    def write(self, batch: MicroBatch, rows: DataFrame, lanes: int) -> None:
-        """Open, run the lanes, seal."""
-        started = monotonic()
+    def write(self, batch: MicroBatch, rows: DataFrame, lanes: int) -> BatchReport | None:
+        """Open, run the lanes, seal; None if it was sealed before."""
+        watch = Stopwatch(monotonic)
+        watch.begin("open")
         adopting = self._options.on_other_checkpoint == "adopt"
         sources = self._in_cluster(batch.end_offsets()) if adopting else {}
         plan = self._protocol.open(batch.batch, lanes, sources)
         if plan.skip:
             log.info("query %s, batch %d: sealed before, skipped", self.run.query, batch.batch)
-            return
+            return None
+        planned_at = batch.planned_at()
+        watch.begin("lanes")
         reports = self._run_lanes(batch.batch, rows, lanes, plan)
+        watch.begin("seal")
         log_offsets = {} if any(report.ranges for report in reports) else self._in_cluster(batch.end_offsets())
         self._protocol.seal(batch.batch, lanes, reports, log_offsets)
-        _log_batch(self.run.query, batch.batch, reports, monotonic() - started)
+        return batch_report(self.run, batch.batch, reports, watch.stop(), planned_at)
 
     def _run_lanes(self, batch: int, rows: DataFrame, lanes: int, plan: BatchPlan) -> list[LaneReport]:
         job = LaneJob(
@@ -169,18 +182,10 @@ class LaneJob:
         stream = (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)
         factory = self.factory
         with closing(LaneLedger(factory.client, factory.brokers, factory.ledger_topic, self.group)) as ledger:
-            ports = LanePorts(ledger, partial(factory.open, topics=self.topics))
+            ports = LanePorts(ledger, partial(factory.open, topics=self.topics), factory.transaction_timeout_s)
             report = run_lane(task, stream, ports, floor=self.floor, before_step=traced(task, self.before_step))
         yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
 
 
 def _now() -> str:
     return datetime.now(timezone.utc).isoformat(timespec="milliseconds")
-
-
-def _log_batch(query: str, batch: int, reports: list[LaneReport], seconds: float) -> None:
-    rows = sum(report.fingerprint.rows for report in reports)
-    dropped = sum(report.dropped for report in reports)
-    ends = {outcome: sum(report.outcome is outcome for report in reports) for outcome in Outcome}
-    lanes = ", ".join(f"{count} {outcome.value}" for outcome, count in ends.items() if count)
-    log.info("query %s, batch %d: %d rows, %d dropped, lanes: %s, %.3f s", query, batch, rows, dropped, lanes, seconds)
