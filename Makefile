@@ -64,8 +64,8 @@ docs: install ## write the tables that are made from code into docs/
 
 lock: install ## resolve requirements.lock anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra jobs --extra schema-registry --group dev --universal --python-version 3.10 --generate-hashes \
-	  --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
+	$(BIN)/uv pip compile pyproject.toml --extra jobs --extra schema-registry --extra metrics --group dev --universal \
+	  --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
 
 clean: ## remove what the build and the tests made
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache spark-warehouse

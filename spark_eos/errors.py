@@ -16,6 +16,7 @@ SparkEosError
 │   └── RecordTooLarge
 ├── TransactionError              a lane's (or the driver's) transaction did not commit
 │   ├── TransactionAborted        nothing of it is visible; the task's next attempt writes it again
+│   ├── TransactionTooLong        rows took nearly as long as a transaction may be open; nothing of it is visible
 │   ├── Unconfirmed               no answer to the commit; the next attempt asks the ledger
 │   └── Fenced                    a newer attempt, or a newer run of the same query, took over
 ├── LedgerRefusal                 the ledger and the batch contradict each other; nothing was written
@@ -145,6 +146,10 @@ class TransactionError(SparkEosError):
 
 class TransactionAborted(TransactionError):
     """The transaction was aborted. Nothing of it is visible; the next attempt writes it again."""
+
+
+class TransactionTooLong(TransactionError):
+    """The transaction was aborted before the broker would have: it was open for nearly `transaction.timeout.ms`."""
 
 
 class Unconfirmed(TransactionError):

@@ -88,7 +88,7 @@ class Query:
 
     @property
     def ports(self) -> LanePorts:
-        return LanePorts(self.ledger, self.factory.open)
+        return LanePorts(self.ledger, self.factory.open, self.factory.transaction_timeout_s)
 
     def lane(
         self,

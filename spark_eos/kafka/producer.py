@@ -34,6 +34,9 @@ log = logging.getLogger("spark_eos.kafka")
 CALL_TIMEOUT_S = 30.0
 """For each transactional call but the flush. Long enough for a broker's restart or a coordinator's move."""
 
+TRANSACTION_TIMEOUT_MS = 60_000
+"""The client's own default of transaction.timeout.ms."""
+
 FULL_QUEUE_WAIT_S = 0.05
 
 Deliveries = list[tuple[KafkaError, Message]]
@@ -64,6 +67,11 @@ class ProducerFactory:
     group_metadata: bytes
     call_timeout_s: float = CALL_TIMEOUT_S
 
+    @property
+    def transaction_timeout_s(self) -> float:
+        """Seconds that the broker lets a transaction be open."""
+        return int(self.client.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000
+
     @contextlib.contextmanager
     def open(
         self, transactional_id: str, topics: Mapping[str, int] = MappingProxyType({})
@@ -88,6 +96,7 @@ class KafkaTransaction:
         self._factory, self._known = factory, topics
         self._failed: Deliveries = []
         self._open = False
+        self.queue_waits = 0
         settings = producer_settings(factory.client, transactional_id, factory.brokers)
         try:
             self._producer = Producer(settings | {"on_delivery": partial(_note_failure, self._failed)})
@@ -125,6 +134,7 @@ class KafkaTransaction:
                     break
                 except BufferError:
                     # The queue is full: the brokers are slower than Spark. Wait for them, not in memory.
+                    self.queue_waits += 1
                     self._producer.poll(FULL_QUEUE_WAIT_S)
                     self._raise_failed()
                 except KafkaException as exception:

@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
+from time import monotonic
 from typing import Protocol
 
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow, Row
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.positions import Offsets, SourceRange, TopicPartition
+from spark_eos.protocol.stats import Clock
 
 
 class Rows(Protocol):
@@ -23,12 +25,19 @@ class Rows(Protocol):
     def beyond(self, floor: Mapping[TopicPartition, int]) -> Rows:
         """The rows at or above their source partition's floor; rows of other partitions stay."""
 
+    def payload_bytes(self) -> int:
+        """Bytes of their keys and values."""
+
 
 class Transaction(Protocol):
     """A fresh transactional producer: one transactional.id, one transaction at a time.
 
     Every method raises `TransactionAborted`, `Fenced`, `Unconfirmed`, a `RecordError` or a `ClusterError`.
     """
+
+    @property
+    def queue_waits(self) -> int:
+        """How often `write` has found the client's queue full and waited for the brokers."""
 
     def fence(self) -> None:
         """`init_transactions`: older producers are fenced, what they left open is aborted or completed."""
@@ -80,10 +89,18 @@ class QueryLedger(LaneLedger, Protocol):
 
 @dataclass(frozen=True)
 class LanePorts:
-    """What `run_lane` needs."""
+    """What `run_lane` needs.
+
+    Args:
+        ledger, open_transaction: Kafka.
+        timeout_s: seconds that the broker lets a transaction be open: the client's `transaction.timeout.ms`.
+        clock: by which steps and the open transaction are timed.
+    """
 
     ledger: LaneLedger
     open_transaction: OpenTransaction
+    timeout_s: float
+    clock: Clock = monotonic
 
 
 RowStream = Iterator[Rows]

@@ -3,7 +3,7 @@
     1 peek     the first rows; a lane without any ends here, with no producer
     2 fence    a fresh producer, `init_transactions`
     3 check    the lane's and the query's ledger rows: write, skip or refuse
-    4 write    begin, every row, flush
+    4 write    begin, every row; then flush. `protocol/limit.py` holds how long it may take
     5 offsets  the lane's ledger row and the source offsets into the same transaction
     6 commit   acknowledged, aborted, or unconfirmed: never a guess
 
@@ -22,9 +22,11 @@ from itertools import chain
 from spark_eos.errors import Fenced, SparkEosError
 from spark_eos.protocol.decide import Verb, adoption_blind, decide_lane, replay_differs, taken_over
 from spark_eos.protocol.ledger import LaneRow
+from spark_eos.protocol.limit import time_limit
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.ports import BeforeStep, LaneLedger, LanePorts, Rows, Transaction
 from spark_eos.protocol.positions import Fingerprint, SourceRange, Tally, TopicPartition, offsets_after
+from spark_eos.protocol.stats import LaneStats, Stopwatch
 
 
 class Step(str, Enum):
@@ -34,6 +36,7 @@ class Step(str, Enum):
     FENCE = "fence"
     CHECK = "check"
     WRITE = "write"
+    FLUSH = "flush"
     OFFSETS = "offsets"
     COMMIT = "commit"
     REPORT = "report"
@@ -57,6 +60,7 @@ class LaneReport:
         fingerprint: all rows of the lane, dropped ones too.
         dropped: rows below the floor, which an adopted query had processed before.
         ranges: where the rows came from.
+        stats: what the attempt did and took.
     """
 
     batch: int
@@ -65,17 +69,19 @@ class LaneReport:
     fingerprint: Fingerprint
     dropped: int = 0
     ranges: tuple[SourceRange, ...] = ()
+    stats: LaneStats = field(default_factory=LaneStats)
 
     def to_json(self) -> str:
         ranges = [[r.topic, r.partition, r.first, r.last, r.rows] for r in self.ranges]
         print_ = [self.fingerprint.rows, self.fingerprint.digest]
-        return json.dumps([self.batch, self.lane, self.outcome.value, print_, self.dropped, ranges])
+        stats = self.stats.to_json()
+        return json.dumps([self.batch, self.lane, self.outcome.value, print_, self.dropped, ranges, stats])
 
     @classmethod
     def from_json(cls, text: str) -> LaneReport:
-        batch, lane, outcome, print_, dropped, ranges = json.loads(text)
+        batch, lane, outcome, print_, dropped, ranges, stats = json.loads(text)
         found = tuple(SourceRange(*each) for each in ranges)
-        return cls(batch, lane, Outcome(outcome), Fingerprint(*print_), dropped, found)
+        return cls(batch, lane, Outcome(outcome), Fingerprint(*print_), dropped, found, LaneStats(**stats))
 
 
 def run_lane(
@@ -96,11 +102,18 @@ def run_lane(
         before_step: told each step before it begins.
 
     Raises:
+        TransactionTooLong: rows took nearly as long as a transaction may be open, see `protocol/limit.py`.
         SparkEosError: with query, batch and lane filled in. Nothing of this attempt is or becomes visible,
             except after `Unconfirmed`, where the next attempt's fence and check settle it.
     """
+    watch = Stopwatch(ports.clock)
+
+    def announce(step: Step) -> None:
+        watch.begin(step.value)
+        before_step(step)
+
     try:
-        return _Lane(task, ports, floor, before_step).run(stream)
+        return _Lane(task, ports, floor, announce, watch).run(stream)
     except Fenced as error:
         raise _explained(error, task, ports.ledger) from error
     except SparkEosError as error:
@@ -113,8 +126,12 @@ class _Lane:
     ports: LanePorts
     floor: Mapping[TopicPartition, int]
     before_step: Callable[[Step], None]
+    watch: Stopwatch
     tally: Tally = field(default_factory=Tally)
     dropped: int = 0
+    written: int = 0
+    bytes: int = 0
+    queue_waits: int = 0
 
     def run(self, stream: Iterator[Rows]) -> LaneReport:
         self.before_step(Step.PEEK)
@@ -136,23 +153,36 @@ class _Lane:
             if decision.verb is Verb.SKIP:
                 return self._skip(row, stream)
             self._transact(transaction, stream, query.adoptions if query else 0)
+            report = self._report(Outcome.COMMITTED)
         self.before_step(Step.REPORT)
-        return self._report(Outcome.COMMITTED)
+        return report
 
     def _transact(self, transaction: Transaction, stream: Iterator[Rows], adoptions: int) -> None:
         self.before_step(Step.WRITE)
-        transaction.begin()
-        try:
-            for rows in stream:
-                transaction.write(self._kept(rows))
-            transaction.flush()
-            self.before_step(Step.OFFSETS)
-            transaction.commit_offsets([self._row(adoptions)], offsets_after(self.tally.ranges, self.floor))
-        except BaseException:
-            transaction.abort()
-            raise
-        self.before_step(Step.COMMIT)
-        transaction.commit()
+        with time_limit(self.task, self.ports.timeout_s, self.ports.clock) as limit:
+            transaction.begin()
+            try:
+                for rows in stream:
+                    limit.check(self.tally.rows)
+                    self._write(transaction, self._kept(rows))
+                limit.check(self.tally.rows)
+                self.before_step(Step.FLUSH)
+                transaction.flush()
+                limit.check(self.tally.rows)
+                self.before_step(Step.OFFSETS)
+                transaction.commit_offsets([self._row(adoptions)], offsets_after(self.tally.ranges, self.floor))
+                limit.check(self.tally.rows)
+            except BaseException:
+                transaction.abort()
+                raise
+            self.before_step(Step.COMMIT)
+            transaction.commit()
+
+    def _write(self, transaction: Transaction, rows: Rows) -> None:
+        transaction.write(rows)
+        self.written += len(rows)
+        self.bytes += rows.payload_bytes()
+        self.queue_waits = transaction.queue_waits
 
     def _kept(self, rows: Rows) -> Rows:
         self.tally.add(len(rows), rows.ranges())
@@ -197,8 +227,9 @@ class _Lane:
             raise taken_over(self.task.run, query)
 
     def _report(self, outcome: Outcome) -> LaneReport:
-        tally = self.tally
-        return LaneReport(self.task.batch, self.task.lane, outcome, tally.fingerprint, self.dropped, tally.ranges)
+        task, tally = self.task, self.tally
+        stats = LaneStats(task.attempt, self.written, self.bytes, self.queue_waits, self.watch.stop())
+        return LaneReport(task.batch, task.lane, outcome, tally.fingerprint, self.dropped, tally.ranges, stats)
 
 
 def traced(task: LaneTask, before_step: BeforeStep | None) -> Callable[[Step], None]:

@@ -51,8 +51,11 @@ class Checkpoint:
 
     def logged(self, batch: int) -> LoggedBatch:
         """A batch's entry in the offset log."""
-        version, _, *sources = self._read(f"offsets/{batch}").splitlines()
-        return LoggedBatch([each for each in sources if each != "-"]) if version == LOG_VERSION else UNKNOWN
+        version, *rest = self._read(f"offsets/{batch}").splitlines()
+        if version != LOG_VERSION:
+            return UNKNOWN
+        planned_at = json.loads(rest[0])["batchTimestampMs"] / 1000
+        return LoggedBatch([each for each in rest[1:] if each != "-"], planned_at)
 
     def _read(self, name: str) -> str:
         try:

@@ -104,9 +104,10 @@ class ClassicBatch:
         entry = query.offsetLog().get(self.batch) if query is not None else None
         if entry is None or entry.isEmpty():
             return UNKNOWN
-        sources = entry.get().offsets()
+        sources, metadata = entry.get().offsets(), entry.get().metadataOpt()
         found = (sources.apply(index) for index in range(sources.size()))
-        return LoggedBatch([str(each.get().json()) for each in found if each.isDefined()])
+        planned_at = metadata.get().batchTimestampMs() / 1000 if metadata.isDefined() else None
+        return LoggedBatch([str(each.get().json()) for each in found if each.isDefined()], planned_at)
 
 
 class ConnectBatch:

@@ -71,7 +71,8 @@ class LaneJob:
         stream = (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)
         factory = self.factory
         with closing(LaneLedger(factory.client, factory.brokers, factory.ledger_topic, self.group)) as ledger:
-            ports = LanePorts(ledger, partial(factory.open, topics=self.topics))
+            opens = partial(factory.open, topics=self.topics)
+            ports = LanePorts(ledger, opens, factory.transaction_timeout_s)
             return run_lane(task, stream, ports, floor=self.floor, before_step=traced(task, self.before_step))
 
     def _task(self) -> LaneTask:

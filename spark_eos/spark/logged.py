@@ -16,9 +16,12 @@ class LoggedBatch:
 
     Args:
         sources: one JSON for each source, as Spark wrote it; None where the log can't be reached.
+        planned_at: when Spark fixed which rows are in the batch, seconds since 1970; a batch that is done again keeps
+            it.
     """
 
     sources: Sequence[str] | None
+    planned_at: float | None = None
 
     @property
     def content(self) -> str | None:

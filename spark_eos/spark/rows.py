@@ -55,6 +55,11 @@ class ArrowRows:
                 keep = pc.and_(keep, pc.invert(below))
         return ArrowRows(self._batch.filter(keep), self._topic)
 
+    def payload_bytes(self) -> int:
+        """Bytes of keys and values, counted by Arrow: of this slice, without buffers shared with other rows."""
+        columns = [column for name in ("key", "value") if (column := self._column(name)) is not None]
+        return sum(pc.sum(pc.binary_length(column)).as_py() or 0 for column in columns)
+
     def records(self) -> Iterator[Record]:
         """The rows as records, in order."""
         size = len(self)

@@ -14,10 +14,12 @@ from pyspark.sql import DataFrame
 from spark_eos.options import SinkOptions
 from spark_eos.protocol.names import Run
 from spark_eos.protocol.ports import BeforeStep
-from spark_eos.protocol.transaction import LaneReport, Outcome
+from spark_eos.protocol.stats import Stopwatch
+from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.columns import sink_columns
 from spark_eos.spark.context import MicroBatch, micro_batch
 from spark_eos.spark.lanes import LaneJob, drain
+from spark_eos.spark.report import BatchReport, OnBatch, batch_report, tell
 from spark_eos.spark.run import SinkRun
 
 log = logging.getLogger("spark_eos.sink")
@@ -34,8 +36,11 @@ class KafkaSink:
         options: names and values, as of a Spark sink. `kafka.bootstrap.servers` is required, `query.id` wise;
             all are in `spark_eos.options.SINK_OPTIONS`.
         before_step: called in the Spark task with a step's name and the `LaneTask`, before each step of the lane
-            ("peek", "fence", "check", "write", "offsets", "commit", and "report" after the last): for tracing, and
-            to inject faults in tests. Must pickle.
+            ("peek", "fence", "check", "write", "flush", "offsets", "commit", and "report" after the last): for
+            tracing, and to inject faults in tests. Must pickle.
+        on_batch: called on the driver with the `BatchReport` of each batch, once it is sealed: a function of yours,
+            or `spark_eos.metrics.BatchMetrics`. The batch is written by then: an error of it is logged and passed
+            over. A driver that dies after the seal does not make up for the call.
 
     Raises:
         OptionError: at once, for options that are unknown, reserved, missing or wrong.
@@ -44,9 +49,11 @@ class KafkaSink:
     `spark_eos.errors`.
     """
 
-    def __init__(self, options: Mapping[str, Any], *, before_step: BeforeStep | None = None) -> None:
+    def __init__(
+        self, options: Mapping[str, Any], *, before_step: BeforeStep | None = None, on_batch: OnBatch | None = None
+    ) -> None:
         self.options = SinkOptions.of(options)
-        self._before_step = before_step
+        self._before_step, self._on_batch = before_step, on_batch
         self._writer: _RunWriter | None = None
 
     def __repr__(self) -> str:
@@ -62,7 +69,9 @@ class KafkaSink:
         if self.options.commit_scope == "batch":
             rows = rows.coalesce(1)
         lanes = batch.lanes(rows)
-        self._writer_of(batch).write(batch, rows, lanes)
+        report = self._writer_of(batch).write(batch, rows, lanes)
+        if report is not None:
+            tell(report, self._on_batch)
 
     def _writer_of(self, batch: MicroBatch) -> _RunWriter:
         run = Run(self.options.query_id or batch.checkpoint, batch.checkpoint, batch.run)
@@ -81,18 +90,21 @@ class _RunWriter:
         self.run, self._before_step = run, before_step
         self._sink = SinkRun(run, options)
 
-    def write(self, batch: MicroBatch, rows: DataFrame, lanes: int | None) -> None:
-        """Open, run the lanes, seal."""
-        started = monotonic()
+    def write(self, batch: MicroBatch, rows: DataFrame, lanes: int | None) -> BatchReport | None:
+        """Open, run the lanes, seal; None if it was sealed before."""
+        watch = Stopwatch(monotonic)
+        watch.begin("open")
         logged = batch.logged()
         plan = self._sink.open(batch.batch, lanes, logged)
         if plan.skip:
             log.info("query %s, batch %d: sealed before, skipped", self.run.query, batch.batch)
             rows.mapInArrow(_drained, "nothing int").collect()
-            return
+            return None
+        watch.begin("lanes")
         reports = self._run_lanes(self._sink.job(batch.batch, lanes, logged, plan, self._before_step), rows)
+        watch.begin("seal")
         self._sink.seal(batch.batch, reports, len(reports) if lanes is None else lanes, logged)
-        _log_batch(self.run.query, batch.batch, reports, monotonic() - started)
+        return batch_report(self.run, batch.batch, reports, watch.stop(), logged.planned_at)
 
     def _run_lanes(self, job: LaneJob, rows: DataFrame) -> list[LaneReport]:
         def write(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -113,11 +125,3 @@ class _RunWriter:
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     drain(batches)
     return iter(())
-
-
-def _log_batch(query: str, batch: int, reports: list[LaneReport], seconds: float) -> None:
-    rows = sum(report.fingerprint.rows for report in reports)
-    dropped = sum(report.dropped for report in reports)
-    ends = {outcome: sum(report.outcome is outcome for report in reports) for outcome in Outcome}
-    lanes = ", ".join(f"{count} {outcome.value}" for outcome, count in ends.items() if count)
-    log.info("query %s, batch %d: %d rows, %d dropped, lanes: %s, %.3f s", query, batch, rows, dropped, lanes, seconds)

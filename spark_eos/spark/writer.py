@@ -12,6 +12,7 @@ import socket
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from time import monotonic
 
 import pyarrow as pa
 from pyspark import TaskContext
@@ -21,12 +22,14 @@ from pyspark.sql.types import StructType
 from spark_eos.errors import OptionError, SparkEosError, UsageError
 from spark_eos.options import SinkOptions
 from spark_eos.protocol.names import Run
+from spark_eos.protocol.stats import Stopwatch
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.checkpoint import Checkpoint
 from spark_eos.spark.columns import check_columns
 from spark_eos.spark.context import BATCH_ID, QUERY_ID
 from spark_eos.spark.lanes import LaneJob, drain
 from spark_eos.spark.logged import LoggedBatch
+from spark_eos.spark.report import batch_report, tell
 from spark_eos.spark.run import SinkRun
 
 SPARKS_OWN = {"checkpointlocation", "queryname", "path"}
@@ -76,12 +79,16 @@ def seal_batch(
     if not reports:
         # Sealed before, or a batch without partitions: Spark has run no task that could name the run.
         return
-    sink = SinkRun(told[0].run, options, single=True)
+    run = told[0].run
+    sink = SinkRun(run, options, single=True)
+    watch = Stopwatch(monotonic)
+    watch.begin("seal")
     try:
         sink.protocol.resume(batch)
         sink.seal(batch, reports, len(messages), logged)
     finally:
         sink.close()
+    tell(batch_report(run, batch, reports, watch.stop(), logged.planned_at), None)
 
 
 def new_run(query: str, checkpoint: str) -> Run:
