@@ -119,7 +119,7 @@ class Query:
         log_offsets=None,
     ) -> list[LaneReport] | None:
         """Open, write every lane, seal; None where the batch was sealed before."""
-        plan = run.open(batch, len(lanes), sources, content)
+        plan = run.open(batch, len(lanes), lambda: sources, content)
         if plan.skip:
             return None
         count = len(lanes)

@@ -48,6 +48,9 @@ LANES_AT_FIRST = 63
 """Lanes that the ledger has room for at least, where a batch's number of lanes is not known: it can still grow."""
 
 
+Sources = Callable[[], Iterable[TopicPartition]]
+
+
 @dataclass(frozen=True)
 class Policy:
     """What the user allows where the ledger and the batch disagree."""
@@ -106,7 +109,7 @@ class QueryRun:
         self,
         batch: int,
         lanes: int | None,
-        sources: Iterable[TopicPartition] = (),
+        sources: Sources = tuple,
         content: str | None = None,
     ) -> BatchPlan:
         """Decide what becomes of a batch, before any of its tasks starts; the first time, take over.
@@ -114,7 +117,7 @@ class QueryRun:
         Args:
             batch: micro-batch id.
             lanes: partitions of its DataFrame; None if they can't be known yet.
-            sources: source partitions that the query reads; only needed to adopt.
+            sources: asked for the source partitions that the query reads, where a checkpoint is or was adopted.
             content: digest of the sources' end offsets of the batch; None if they can't be known.
 
         Raises:
@@ -218,7 +221,7 @@ class QueryRun:
 
     # --- take-over ---------------------------------------------------------------------------------------------
 
-    def _take_over(self, asked: _Asked, sources: Iterable[TopicPartition]) -> Decision:
+    def _take_over(self, asked: _Asked, sources: Sources) -> Decision:
         self._ledger.ensure(asked.room)
         self._decide_on(asked, self._ledger.view(stable=False))
         self._acquire_lease()
@@ -229,7 +232,7 @@ class QueryRun:
         if decision.verb is Verb.ADOPT:
             self._adopt(asked)
         if self._signed().adoptions:
-            self._floor = self._ledger.offsets(sources)
+            self._floor = self._ledger.offsets(sources())
             if not self._floor:
                 raise adoption_blind("the query reads no Kafka topic that this cluster has")
         return decision

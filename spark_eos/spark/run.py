@@ -44,8 +44,7 @@ class SinkRun:
 
     def open(self, batch: int, lanes: int | None, logged: LoggedBatch) -> BatchPlan:
         """Decide what becomes of a batch; errors as of `QueryRun.open`."""
-        sources = self._in_cluster(logged.offsets) if self._options.adopts else {}
-        return self.protocol.open(batch, lanes, sources, logged.content)
+        return self.protocol.open(batch, lanes, lambda: self._in_cluster(logged.offsets), logged.content)
 
     def job(
         self, batch: int, lanes: int | None, logged: LoggedBatch, plan: BatchPlan, before_step: BeforeStep | None = None

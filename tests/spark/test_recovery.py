@@ -18,10 +18,10 @@ START = {"on.missing.ledger": "start"}
 
 
 def refused(pipe, says, rows=None, **options):
-    before = pipe.values()
+    before = sorted(pipe.values())
     with pytest.raises(PySparkException, match=f"(?s){says}"):
         pipe.run(rows, **options)
-    assert pipe.values() == before
+    assert sorted(pipe.values()) == before
 
 
 def half_commit(pipe):
@@ -79,7 +79,7 @@ def test_a_checkpoint_restored_from_a_backup_is_refused_and_adopted(written, tmp
     refused(written, r"CheckpointBehind.*older copy.*on\.other\.checkpoint=adopt")
     shutil.rmtree(backup / "sources", ignore_errors=True)
     written.run(**ADOPT)
-    assert written.values() == sorted([*done, "z"])
+    assert sorted(written.values()) == sorted([*done, "z"])
 
 
 def test_another_number_of_lanes_in_a_half_committed_batch_never_doubles_silently(written):
