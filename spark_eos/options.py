@@ -218,6 +218,12 @@ SINK_OPTIONS = (
     ),
     Option("topic", "Topic that every row goes to; it wins over a column topic.", parse=legal_name),
     Option(
+        "deadletter.topic",
+        "Topic for rows that can't be written, with the reason in headers, in the same transaction as the other rows. "
+        "It must exist. Default: such a row fails its batch.",
+        parse=legal_name,
+    ),
+    Option(
         "on.other.checkpoint",
         "What to do when the query id belongs to another checkpoint: 'fail', or 'adopt' it: go on with this "
         "checkpoint and drop rows whose source position is below the group's committed offset.",
@@ -243,6 +249,7 @@ class SinkOptions:
     group_id: str | None
     ledger_topic: str
     topic: str | None
+    deadletter_topic: str | None
     on_other_checkpoint: Literal["fail", "adopt"]
     on_missing_ledger: Literal["fail", "start"]
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from confluent_kafka import Consumer, IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 
 from spark_eos.kafka.admin import Cluster
@@ -54,6 +54,11 @@ def wait_for_markers(bootstrap: str, topic: str) -> None:
 
 
 def committed_values(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """Every value in a topic, as a plain consumer reads it, partition by partition."""
+    return [message.value() for message in committed_messages(bootstrap, topic, isolation)]
+
+
+def committed_messages(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Message]:
     """Everything in a topic, as a plain consumer reads it, partition by partition."""
     if isolation == "read_committed":
         wait_for_markers(bootstrap, topic)
@@ -63,7 +68,7 @@ def committed_values(bootstrap: str, topic: str, isolation: str = "read_committe
     try:
         partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-        found: list[bytes] = []
+        found: list[Message] = []
         ended = 0
         while ended < len(partitions):
             message = consumer.poll(10)
@@ -71,7 +76,7 @@ def committed_values(bootstrap: str, topic: str, isolation: str = "read_committe
             if message.error():
                 ended += 1
             else:
-                found.append(message.value())
+                found.append(message)
         return found
     finally:
         consumer.close()

@@ -57,6 +57,7 @@ class LaneReport:
         fingerprint: all rows of the lane, dropped ones too.
         dropped: rows below the floor, which an adopted query had processed before.
         ranges: where the rows came from.
+        dead: rows that went to the dead letters; 0 where SKIPPED, as this attempt wrote nothing.
     """
 
     batch: int
@@ -65,17 +66,18 @@ class LaneReport:
     fingerprint: Fingerprint
     dropped: int = 0
     ranges: tuple[SourceRange, ...] = ()
+    dead: int = 0
 
     def to_json(self) -> str:
         ranges = [[r.topic, r.partition, r.first, r.last, r.rows] for r in self.ranges]
         print_ = [self.fingerprint.rows, self.fingerprint.digest]
-        return json.dumps([self.batch, self.lane, self.outcome.value, print_, self.dropped, ranges])
+        return json.dumps([self.batch, self.lane, self.outcome.value, print_, self.dropped, ranges, self.dead])
 
     @classmethod
     def from_json(cls, text: str) -> LaneReport:
-        batch, lane, outcome, print_, dropped, ranges = json.loads(text)
+        batch, lane, outcome, print_, dropped, ranges, dead = json.loads(text)
         found = tuple(SourceRange(*each) for each in ranges)
-        return cls(batch, lane, Outcome(outcome), Fingerprint(*print_), dropped, found)
+        return cls(batch, lane, Outcome(outcome), Fingerprint(*print_), dropped, found, dead)
 
 
 def run_lane(
@@ -115,6 +117,7 @@ class _Lane:
     before_step: Callable[[Step], None]
     tally: Tally = field(default_factory=Tally)
     dropped: int = 0
+    dead: int = 0
 
     def run(self, stream: Iterator[Rows]) -> LaneReport:
         self.before_step(Step.PEEK)
@@ -144,7 +147,7 @@ class _Lane:
         transaction.begin()
         try:
             for rows in stream:
-                transaction.write(self._kept(rows))
+                self.dead += transaction.write(self._kept(rows))
             transaction.flush()
             self.before_step(Step.OFFSETS)
             transaction.commit_offsets([self._row()], offsets_after(self.tally.ranges, self.floor))
@@ -193,7 +196,8 @@ class _Lane:
 
     def _report(self, outcome: Outcome) -> LaneReport:
         tally = self.tally
-        return LaneReport(self.task.batch, self.task.lane, outcome, tally.fingerprint, self.dropped, tally.ranges)
+        print_, ranges = tally.fingerprint, tally.ranges
+        return LaneReport(self.task.batch, self.task.lane, outcome, print_, self.dropped, ranges, self.dead)
 
 
 def traced(task: LaneTask, before_step: BeforeStep | None) -> Callable[[Step], None]:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame
 
 from spark_eos.errors import OptionError
 from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.deadletters import DeadLetters
 from spark_eos.kafka.ledger import KafkaLedger, LaneLedger
 from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.options import SinkOptions
@@ -95,12 +96,17 @@ class _RunWriter:
         client, topic = options.client, options.ledger_topic
         self._cluster = Cluster(client)
         brokers = self._cluster.brokers()
-        self._topics = self._cluster.require([options.topic] if options.topic else [], "the sink's option topic")
+        self._topics = self._option("topic", options.topic)
+        self._topics |= self._option("deadletter.topic", options.deadletter_topic)
         self._group = options.group_id or run.query
         self._ledger = KafkaLedger(self._cluster, client, brokers, topic, self._group)
         self._factory = ProducerFactory(client, brokers, topic, self._ledger.group_metadata())
         policy = Policy(options.on_missing_ledger == "start", options.on_other_checkpoint == "adopt")
         self._protocol = QueryRun(run, self._ledger, self._factory.open, policy, _now)
+
+    def _option(self, name: str, topic: str | None) -> dict[str, int]:
+        """The topic that an option names, with its number of partitions."""
+        return self._cluster.require([topic] if topic else [], f"the sink's option {name}")
 
     def write(self, batch: MicroBatch, rows: DataFrame, lanes: int) -> None:
         """Open, run the lanes, seal."""
@@ -126,6 +132,7 @@ class _RunWriter:
             group=self._group,
             topic=self._options.topic,
             topics=self._topics,
+            deadletter_topic=self._options.deadletter_topic,
             before_step=self._before_step,
         )
         try:
@@ -158,6 +165,7 @@ class LaneJob:
     group: str
     topic: str | None
     topics: dict[str, int]
+    deadletter_topic: str | None
     before_step: BeforeStep | None
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -169,7 +177,8 @@ class LaneJob:
         stream = (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)
         factory = self.factory
         with closing(LaneLedger(factory.client, factory.brokers, factory.ledger_topic, self.group)) as ledger:
-            ports = LanePorts(ledger, partial(factory.open, topics=self.topics))
+            letters = DeadLetters(self.deadletter_topic, task) if self.deadletter_topic else None
+            ports = LanePorts(ledger, partial(factory.open, topics=self.topics, letters=letters))
             report = run_lane(task, stream, ports, floor=self.floor, before_step=traced(task, self.before_step))
         yield pa.RecordBatch.from_pydict({"report": [report.to_json()]})
 
@@ -181,6 +190,8 @@ def _now() -> str:
 def _log_batch(query: str, batch: int, reports: list[LaneReport], seconds: float) -> None:
     rows = sum(report.fingerprint.rows for report in reports)
     dropped = sum(report.dropped for report in reports)
+    dead = sum(report.dead for report in reports)
     ends = {outcome: sum(report.outcome is outcome for report in reports) for outcome in Outcome}
     lanes = ", ".join(f"{count} {outcome.value}" for outcome, count in ends.items() if count)
-    log.info("query %s, batch %d: %d rows, %d dropped, lanes: %s, %.3f s", query, batch, rows, dropped, lanes, seconds)
+    told = f"{rows} rows, {dropped} dropped, {dead} dead letters, lanes: {lanes}, {seconds:.3f} s"
+    log.info("query %s, batch %d: %s", query, batch, told)
