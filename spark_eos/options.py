@@ -93,11 +93,15 @@ JAVA_ONLY = {
 """Settings of the Java client that librdkafka does not know, which users of Spark's own source and sink may have, with
 what to do instead."""
 
+ONE_REQUEST = "with more than one request in flight, librdkafka can lose records while a partition's leader changes"
+
 RESERVED_IN_SINK = RESERVED_EVERYWHERE | {
     "transactional.id": "it is derived from query.id and the lane, which is what fences older attempts",
     "enable.idempotence": "a transactional producer is always idempotent",
     "acks": "a transactional producer always waits for all in-sync replicas",
     "request.required.acks": "a transactional producer always waits for all in-sync replicas",
+    "max.in.flight": ONE_REQUEST,
+    "max.in.flight.requests.per.connection": ONE_REQUEST,
     "isolation.level": "the sink reads nothing but the ledger; set it on the source",
     "group.id": "set the option group.id, without the prefix",
     "delivery.report.only.error": "the sink looks at every delivery error itself",
