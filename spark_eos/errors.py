@@ -13,7 +13,9 @@ SparkEosError
 ├── RecordError                   one record can't be written; its lane's transaction was aborted
 │   ├── NullTopic
 │   ├── PartitionOutOfRange
-│   └── RecordTooLarge
+│   ├── HeaderWithoutKey
+│   ├── RecordTooLarge
+│   └── RecordRefused             the broker says that its content is not valid
 ├── TransactionError              a lane's (or the driver's) transaction did not commit
 │   ├── TransactionAborted        nothing of it is visible; the task's next attempt writes it again
 │   ├── TransactionTooLong        rows took nearly as long as a transaction may be open; nothing of it is visible
@@ -136,8 +138,16 @@ class PartitionOutOfRange(RecordError):
     """A row names a partition that its topic does not have."""
 
 
+class HeaderWithoutKey(RecordError):
+    """A row has a header without a key, which Kafka does not know."""
+
+
 class RecordTooLarge(RecordError):
     """A record is larger than the client, the topic or the broker accepts."""
+
+
+class RecordRefused(RecordError):
+    """A broker found a record's content not valid: its timestamp, or no key where the topic is compacted."""
 
 
 class TransactionError(SparkEosError):

@@ -93,11 +93,15 @@ JAVA_ONLY = {
 """Settings of the Java client that librdkafka does not know, which users of Spark's own source and sink may have, with
 what to do instead."""
 
+ONE_REQUEST = "with more than one request in flight, librdkafka can lose records while a partition's leader changes"
+
 RESERVED_IN_SINK = RESERVED_EVERYWHERE | {
     "transactional.id": "it is derived from query.id and the lane, which is what fences older attempts",
     "enable.idempotence": "a transactional producer is always idempotent",
     "acks": "a transactional producer always waits for all in-sync replicas",
     "request.required.acks": "a transactional producer always waits for all in-sync replicas",
+    "max.in.flight": ONE_REQUEST,
+    "max.in.flight.requests.per.connection": ONE_REQUEST,
     "isolation.level": "the sink reads nothing but the ledger; set it on the source",
     "group.id": "set the option group.id, without the prefix",
     "delivery.report.only.error": "the sink looks at every delivery error itself",
@@ -225,6 +229,12 @@ SINK_OPTIONS = (
         parse=one_of("lane", "batch"),
     ),
     Option(
+        "deadletter.topic",
+        "Topic for rows that can't be written, with the reason in headers, in the same transaction as the other rows. "
+        "It must exist. Default: such a row fails its batch.",
+        parse=legal_name,
+    ),
+    Option(
         "on.other.checkpoint",
         "What to do when the checkpoint is not the one that the ledger knows: another one, an older copy, or one that "
         "cuts a half-committed batch otherwise. 'fail', or 'adopt' it: go on, and drop rows whose source position is "
@@ -269,6 +279,7 @@ class SinkOptions:
     ledger_topic: str
     topic: str | None
     commit_scope: Literal["lane", "batch"]
+    deadletter_topic: str | None
     on_other_checkpoint: Literal["fail", "adopt"]
     on_missing_ledger: Literal["fail", "start"]
     write_id: str | None

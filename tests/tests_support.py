@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
-from confluent_kafka import Consumer, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.ledger import KafkaLedger
@@ -36,6 +36,11 @@ def rows_of(values: Iterable[object], source: tuple[str, int, int] | None = None
 
 
 def committed_values(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
+    """Every value in a topic, as a plain consumer reads it, partition by partition."""
+    return [message.value() for message in committed_messages(bootstrap, topic, isolation)]
+
+
+def committed_messages(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[Message]:
     """Everything in a topic, as a plain consumer reads it, partition by partition."""
     if isolation == "read_committed":
         wait_for_markers(bootstrap, topic)
@@ -45,7 +50,7 @@ def committed_values(bootstrap: str, topic: str, isolation: str = "read_committe
     try:
         partitions = sorted(consumer.list_topics(topic, 10).topics[topic].partitions)
         consumer.assign([TopicPartition(topic, p, 0) for p in partitions])
-        found: list[bytes] = []
+        found: list[Message] = []
         ended = 0
         while ended < len(partitions):
             message = consumer.poll(10)
@@ -53,7 +58,7 @@ def committed_values(bootstrap: str, topic: str, isolation: str = "read_committe
             if message.error():
                 ended += 1
             else:
-                found.append(message.value())
+                found.append(message)
         return found
     finally:
         consumer.close()

@@ -98,6 +98,10 @@ def producer_settings(client: Mapping[str, str], transactional_id: str, brokers:
         **base_settings(client),
         "transactional.id": transactional_id,
         "enable.idempotence": "true",
+        # A batch of records that a broker refused for the moment (NOT_LEADER) counts as written for librdkafka once the
+        # next one in flight is, and a broker that does not know the producer yet takes that one: the first is lost, and
+        # the transaction commits (confluent-kafka-go issue 921). With one request at a time there is no next one.
+        "max.in.flight.requests.per.connection": "1",
         # Asking for metadata would create a topic on brokers with auto.create.topics.enable, their default.
         "allow.auto.create.topics": "false",
         # Only failed deliveries call back: a call per record would cost more than sending it.

@@ -20,6 +20,7 @@ from spark_eos.errors import (
     Fenced,
     OptionError,
     PartitionOutOfRange,
+    RecordRefused,
     RecordTooLarge,
     SparkEosError,
     TopicMissing,
@@ -88,6 +89,7 @@ TOO_LARGE = {
     KafkaError.INVALID_MSG_SIZE,
     KafkaError.RECORD_LIST_TOO_LARGE,
 }
+NOT_VALID = {KafkaError.INVALID_RECORD, KafkaError.INVALID_TIMESTAMP}
 OUT_OF_RANGE = {KafkaError.OFFSET_OUT_OF_RANGE, KafkaError._AUTO_OFFSET_RESET, KafkaError._NO_OFFSET}
 WRONG_SETTING = {KafkaError._INVALID_ARG, KafkaError._NOT_CONFIGURED, KafkaError._UNKNOWN_PROTOCOL}
 TRANSIENT = {
@@ -174,6 +176,11 @@ def is_gone(error: KafkaError) -> bool:
 def is_too_large(error: KafkaError) -> bool:
     """Whether the error says that a record is too large."""
     return error.code() in TOO_LARGE
+
+
+def is_late(error: KafkaError) -> bool:
+    """Whether the error says that a record was not delivered within message.timeout.ms."""
+    return bool(error.code() == KafkaError._MSG_TIMED_OUT)
 
 
 def lost_race(exception: KafkaException) -> bool:
@@ -285,6 +292,12 @@ KNOWN: tuple[tuple[set[int], type[SparkEosError], str], ...] = (
     (NO_TOPIC, TopicMissing, "Create the topic; spark-eos never lets a broker create one by accident."),
     (NO_PARTITION, PartitionOutOfRange, "Use a partition that the topic has, or leave the column partition null."),
     (TOO_LARGE, RecordTooLarge, "Raise kafka.message.max.bytes and the topic's max.message.bytes."),
+    (
+        NOT_VALID,
+        RecordRefused,
+        "Look at the column timestamp (the topic's message.timestamp.before.max.ms and after.max.ms bound it) and, "
+        "where the topic is compacted, for null keys. A broker refuses a batch of records as one: any may be it.",
+    ),
     (
         {KafkaError.INVALID_TRANSACTION_TIMEOUT},
         TransactionTimeoutTooLong,

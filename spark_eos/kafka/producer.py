@@ -18,10 +18,20 @@ from typing import Any, Protocol, cast
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
-from spark_eos.errors import RecordError, RecordTooLarge, SparkEosError
-from spark_eos.kafka.admin import REQUEST_TIMEOUT_S, Cluster
+from spark_eos.errors import BrokerUnreachable, RecordTooLarge, SparkEosError
+from spark_eos.kafka.admin import REQUEST_TIMEOUT_S
 from spark_eos.kafka.config import SMALL_CLUSTER, producer_settings
-from spark_eos.kafka.failures import Verb, classify, error_of, is_missing_topic, is_too_large, transaction_failure
+from spark_eos.kafka.deadletters import DeadLetters
+from spark_eos.kafka.failures import (
+    Verb,
+    classify,
+    error_of,
+    is_late,
+    is_missing_topic,
+    is_too_large,
+    transaction_failure,
+)
+from spark_eos.kafka.sizes import Sizes, shown
 from spark_eos.kafka.topics import KnownTopics, Record
 from spark_eos.kafka.watchdog import bounded
 from spark_eos.options import ClientSettings
@@ -37,7 +47,8 @@ CALL_TIMEOUT_S = 30.0
 TRANSACTION_TIMEOUT_MS = 60_000
 """The client's own default of transaction.timeout.ms."""
 
-FULL_QUEUE_WAIT_S = 0.05
+FULL_QUEUE_WAITS_S = (0.001, 0.1)
+"""How long to wait for room in the client's queue: the first time, doubled each time, and at most."""
 
 Deliveries = list[tuple[KafkaError, Message]]
 """Deliveries that failed, with why."""
@@ -74,15 +85,19 @@ class ProducerFactory:
 
     @contextlib.contextmanager
     def open(
-        self, transactional_id: str, topics: Mapping[str, int] = MappingProxyType({})
+        self,
+        transactional_id: str,
+        topics: Mapping[str, int] = MappingProxyType({}),
+        letters: DeadLetters | None = None,
     ) -> Iterator[KafkaTransaction]:
         """A fresh producer for one transactional.id, dropped at the end whatever its state.
 
         Args:
             transactional_id: whose.
             topics: topics already looked up, with their number of partitions.
+            letters: where rows go that can't be written; without it they are errors.
         """
-        transaction = KafkaTransaction(self, transactional_id, topics)
+        transaction = KafkaTransaction(self, transactional_id, topics, letters)
         try:
             yield transaction
         finally:
@@ -92,8 +107,14 @@ class ProducerFactory:
 class KafkaTransaction:
     """One producer, one transactional.id. Implements `spark_eos.protocol.ports.Transaction`."""
 
-    def __init__(self, factory: ProducerFactory, transactional_id: str, topics: Mapping[str, int]) -> None:
-        self._factory, self._known = factory, topics
+    def __init__(
+        self,
+        factory: ProducerFactory,
+        transactional_id: str,
+        topics: Mapping[str, int] = MappingProxyType({}),
+        letters: DeadLetters | None = None,
+    ) -> None:
+        self._factory, self._letters = factory, letters
         self._failed: Deliveries = []
         self._open = False
         self.queue_waits = 0
@@ -102,6 +123,8 @@ class KafkaTransaction:
             self._producer = Producer(settings | {"on_delivery": partial(_note_failure, self._failed)})
         except KafkaException as exception:
             raise transaction_failure(exception, "making a transactional producer") from exception
+        self._topics = KnownTopics(topics, partial(_partitions, self._producer))
+        self._sizes = Sizes(factory.client)
 
     def fence(self) -> None:
         """`init_transactions`: older producers of the id are fenced, what they left open is ended."""
@@ -117,43 +140,56 @@ class KafkaTransaction:
         self._call(lambda _: self._producer.begin_transaction(), "beginning a transaction")
         self._open = True
 
-    def write(self, rows: Rows) -> None:
-        """Queue rows for sending.
+    def write(self, rows: Rows) -> int:
+        """Queue rows for sending; returns how many went to the dead letters.
 
         Raises:
             RecordError: a record that can't be written, by its topic, key and source position.
             TopicMissing: a row's topic does not exist.
         """
-        produce, topics = self._producer.produce, KnownTopics(self._known, self._partitions)
-        for record in topics.checked(cast(WritableRows, rows).records()):
-            topic, key, value, partition, headers, timestamp, _ = record
-            where = -1 if partition is None else partition
-            while True:
-                try:
-                    produce(topic, value, key, where, timestamp=timestamp, headers=headers)
-                    break
-                except BufferError:
-                    # The queue is full: the brokers are slower than Spark. Wait for them, not in memory.
-                    self.queue_waits += 1
-                    self._producer.poll(FULL_QUEUE_WAIT_S)
-                    self._raise_failed()
-                except KafkaException as exception:
-                    raise self._record_failure(error_of(exception), topic, key, record.size) from exception
-        self._known = topics.counts
+        dead, refusal, queued = 0, self._topics.refusal, self._queued
+        for record in cast(WritableRows, rows).records():
+            error = refusal(record) or queued(record)
+            if error is not None:
+                self._bury(record, error)
+                dead += 1
         self._producer.poll(0)
         self._raise_failed()
+        return dead
 
-    def _partitions(self, topic: str) -> int | None:
-        """Asked of the producer, which needs the answer anyway. It creates no topic: see `producer_settings`."""
-        try:
-            found = self._producer.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic]
-        except KafkaException as exception:
-            raise transaction_failure(exception, f"looking up topic {topic}") from exception
-        if found.error is None:
-            return len(found.partitions)
-        if is_missing_topic(found.error):
-            return None
-        raise transaction_failure(KafkaException(found.error), f"looking up topic {topic}")
+    def _queued(self, record: Record) -> SparkEosError | None:
+        """Queue a record for sending; None, or why nobody will ever take it."""
+        name, key, value, partition, headers, timestamp, _ = record
+        topic = cast(str, name)
+        if self._letters and self._sizes.refused_by_topic(record):
+            return self._sizes.too_large(topic, key, record.size)
+        where = -1 if partition is None else partition
+        wait_s, longest_s = FULL_QUEUE_WAITS_S
+        was_empty = False
+        while True:
+            try:
+                self._producer.produce(topic, value, key, where, timestamp=timestamp, headers=headers)
+                return None
+            except BufferError:
+                if was_empty:
+                    return self._sizes.too_large(topic, key, record.size)
+                # The queue is full: the brokers are slower than Spark. Wait for them, not in memory. It ends, because
+                # the client fails what it could not deliver within message.timeout.ms.
+                self.queue_waits += 1
+                self._producer.poll(wait_s)
+                self._raise_failed()
+                wait_s, was_empty = min(2 * wait_s, longest_s), not len(self._producer)
+            except KafkaException as exception:
+                found = self._record_failure(error_of(exception), topic, key, record.size)
+                if isinstance(found, RecordTooLarge):
+                    return found
+                raise found from exception
+
+    def _bury(self, record: Record, error: SparkEosError) -> None:
+        """Queue a record for the dead letter topic, or as much of it as fits there; raise if there is none."""
+        letters = self._letters.letters(record, error) if self._letters else ()
+        if all(self._queued(letter) is not None for letter in letters):
+            raise error
 
     def flush(self) -> None:
         """Wait for all deliveries. Bounded by message.timeout.ms, which is at most transaction.timeout.ms."""
@@ -202,7 +238,7 @@ class KafkaTransaction:
 
     def drop(self) -> None:
         """Forget the producer. Its destructor waits for nothing, and never aborts or commits."""
-        del self._producer
+        del self._producer, self._topics
 
     # --- failures ----------------------------------------------------------------------------------------------
 
@@ -216,24 +252,45 @@ class KafkaTransaction:
             raise transaction_failure(exception, doing, committing=committing) from exception
 
     def _raise_failed(self) -> None:
-        if self._failed:
-            # A broker refuses a whole batch of records for one that is too large: that one is the largest.
-            error, message = max(self._failed, key=lambda failed: is_too_large(failed[0]) and _size(failed[1]))
-            raise self._record_failure(error, message.topic() or "?", message.key(), _size(message))
+        if not self._failed:
+            return
+        # A broker refuses a whole batch of records for one that is too large: that one is the largest.
+        error, message = max(self._failed, key=lambda failed: is_too_large(failed[0]) and _size(failed[1]))
+        topic, size = message.topic() or "?", _size(message)
+        if is_too_large(error) and self._sizes.fits_alone(message):
+            raise self._sizes.batch_too_large(topic)
+        raise self._record_failure(error, topic, message.key(), size)
 
-    def _record_failure(self, error: KafkaError, topic: str, key: bytes | str | None, size: int) -> SparkEosError:
+    def _record_failure(self, error: KafkaError, topic: str, key: bytes | None, size: int) -> SparkEosError:
         if is_too_large(error):
-            return self._too_large(topic, key, size)
+            return self._sizes.too_large(topic, key, size)
+        if is_late(error):
+            return self._late(topic)
         return transaction_failure(KafkaException(error), f"writing a record to {topic} (key {shown(key)})")
 
-    def _too_large(self, topic: str, key: bytes | str | None, size: int) -> RecordError:
-        client = self._factory.client.get("message.max.bytes", "1000000 by default")
-        limit = Cluster(self._factory.client).topic_setting(topic, "max.message.bytes") or "unknown"
-        return RecordTooLarge(
-            f"a record for {topic} with key {shown(key)} has {size} bytes, and the limits are {client} "
-            f"(kafka.message.max.bytes, of the client) and {limit} (max.message.bytes, of the topic)",
-            do="Raise the limit that it exceeds, or make the record smaller.",
+    def _late(self, topic: str) -> BrokerUnreachable:
+        client = self._factory.client
+        given = client.get("message.timeout.ms") or client.get("delivery.timeout.ms")
+        limit = given or client.get("transaction.timeout.ms", "60000")
+        return BrokerUnreachable(
+            f"records for {topic} were not delivered within {limit} ms (kafka.message.timeout.ms; by default, and at "
+            "most, kafka.transaction.timeout.ms)",
+            do="Look whether the brokers are up and keep up. If they are only slow, raise kafka.transaction.timeout.ms "
+            "(and kafka.message.timeout.ms where it is set), or make batches smaller (maxOffsetsPerTrigger).",
         )
+
+
+def _partitions(producer: Producer, topic: str) -> int | None:
+    """Asked of the producer, which needs the answer anyway. It creates no topic: see `producer_settings`."""
+    try:
+        found = producer.list_topics(topic, REQUEST_TIMEOUT_S).topics[topic]
+    except KafkaException as exception:
+        raise transaction_failure(exception, f"looking up topic {topic}") from exception
+    if found.error is None:
+        return len(found.partitions)
+    if is_missing_topic(found.error):
+        return None
+    raise transaction_failure(KafkaException(found.error), f"looking up topic {topic}")
 
 
 def _note_failure(failed: Deliveries, error: KafkaError | None, message: Message) -> None:
@@ -245,14 +302,6 @@ def _note_failure(failed: Deliveries, error: KafkaError | None, message: Message
 
 def _size(message: Message) -> int:
     return len(message.key() or b"") + len(message.value() or b"")
-
-
-def shown(key: bytes | str | None) -> str:
-    """A record's key as an error may show it: at most 64 bytes of it."""
-    if key is None:
-        return "null"
-    text = key if isinstance(key, str) else key[:64].decode(errors="backslashreplace")
-    return repr(text[:64])
 
 
 def _retrying(committing: bool, limit_s: float) -> Retrying:

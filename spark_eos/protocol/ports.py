@@ -44,8 +44,8 @@ class Transaction(Protocol):
 
     def begin(self) -> None: ...
 
-    def write(self, rows: Rows) -> None:
-        """Queue rows for sending."""
+    def write(self, rows: Rows) -> int:
+        """Queue rows for sending; returns how many of them went to the dead letters."""
 
     def flush(self) -> None:
         """Wait for every row's delivery; raises the first delivery error, as the record it is about."""

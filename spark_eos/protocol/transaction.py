@@ -61,6 +61,7 @@ class LaneReport:
         dropped: rows below the floor, which an adopted query had processed before.
         ranges: where the rows came from.
         stats: what the attempt did and took.
+        dead: rows that went to the dead letters; 0 where SKIPPED, as this attempt wrote nothing.
     """
 
     batch: int
@@ -70,18 +71,19 @@ class LaneReport:
     dropped: int = 0
     ranges: tuple[SourceRange, ...] = ()
     stats: LaneStats = field(default_factory=LaneStats)
+    dead: int = 0
 
     def to_json(self) -> str:
         ranges = [[r.topic, r.partition, r.first, r.last, r.rows] for r in self.ranges]
         print_ = [self.fingerprint.rows, self.fingerprint.digest]
         stats = self.stats.to_json()
-        return json.dumps([self.batch, self.lane, self.outcome.value, print_, self.dropped, ranges, stats])
+        return json.dumps([self.batch, self.lane, self.outcome.value, print_, self.dropped, ranges, stats, self.dead])
 
     @classmethod
     def from_json(cls, text: str) -> LaneReport:
-        batch, lane, outcome, print_, dropped, ranges, stats = json.loads(text)
+        batch, lane, outcome, print_, dropped, ranges, stats, dead = json.loads(text)
         found = tuple(SourceRange(*each) for each in ranges)
-        return cls(batch, lane, Outcome(outcome), Fingerprint(*print_), dropped, found, LaneStats(**stats))
+        return cls(batch, lane, Outcome(outcome), Fingerprint(*print_), dropped, found, LaneStats(**stats), dead)
 
 
 def run_lane(
@@ -132,6 +134,7 @@ class _Lane:
     written: int = 0
     bytes: int = 0
     queue_waits: int = 0
+    dead: int = 0
 
     def run(self, stream: Iterator[Rows]) -> LaneReport:
         self.before_step(Step.PEEK)
@@ -179,8 +182,9 @@ class _Lane:
             transaction.commit()
 
     def _write(self, transaction: Transaction, rows: Rows) -> None:
-        transaction.write(rows)
-        self.written += len(rows)
+        dead = transaction.write(rows)
+        self.dead += dead
+        self.written += len(rows) - dead
         self.bytes += rows.payload_bytes()
         self.queue_waits = transaction.queue_waits
 
@@ -229,7 +233,8 @@ class _Lane:
     def _report(self, outcome: Outcome) -> LaneReport:
         task, tally = self.task, self.tally
         stats = LaneStats(task.attempt, self.written, self.bytes, self.queue_waits, self.watch.stop())
-        return LaneReport(task.batch, task.lane, outcome, tally.fingerprint, self.dropped, tally.ranges, stats)
+        ranges = tally.ranges
+        return LaneReport(task.batch, task.lane, outcome, tally.fingerprint, self.dropped, ranges, stats, self.dead)
 
 
 def traced(task: LaneTask, before_step: BeforeStep | None) -> Callable[[Step], None]:

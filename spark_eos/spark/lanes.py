@@ -11,6 +11,7 @@ import pyarrow as pa
 from pyspark import TaskContext
 
 from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.deadletters import DeadLetters
 from spark_eos.kafka.ledger import LaneLedger
 from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.protocol.names import LaneTask, Run, lane_partition
@@ -43,6 +44,7 @@ class LaneJob:
         ledger_partitions: how many the ledger topic has.
         topic: the option topic.
         topics: topics looked up on the driver, with their number of partitions.
+        deadletter_topic: the option deadletter.topic.
         before_step: see `KafkaSink`.
     """
 
@@ -56,6 +58,7 @@ class LaneJob:
     ledger_partitions: int
     topic: str | None
     topics: dict[str, int]
+    deadletter_topic: str | None
     before_step: BeforeStep | None
 
     def write(self, batches: Iterable[pa.RecordBatch]) -> LaneReport:
@@ -71,7 +74,8 @@ class LaneJob:
         stream = (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)
         factory = self.factory
         with closing(LaneLedger(factory.client, factory.brokers, factory.ledger_topic, self.group)) as ledger:
-            opens = partial(factory.open, topics=self.topics)
+            letters = DeadLetters(self.deadletter_topic, task) if self.deadletter_topic else None
+            opens = partial(factory.open, topics=self.topics, letters=letters)
             ports = LanePorts(ledger, opens, factory.transaction_timeout_s)
             return run_lane(task, stream, ports, floor=self.floor, before_step=traced(task, self.before_step))
 

@@ -59,6 +59,11 @@ class BatchReport:
         return sum(lane.dropped for lane in self.lanes)
 
     @property
+    def dead(self) -> int:
+        """Rows that went to the dead letter topic."""
+        return sum(lane.dead for lane in self.lanes)
+
+    @property
     def outcomes(self) -> dict[str, int]:
         """Outcome to number of lanes, those that occur."""
         return dict(Counter(lane.outcome.value for lane in self.lanes))
@@ -88,6 +93,7 @@ class BatchReport:
             "bytes": self.bytes,
             "skipped": self.skipped,
             "dropped": self.dropped,
+            "dead": self.dead,
             "lanes": self.outcomes,
             "retries": self.retries,
             "seconds": {**self.seconds, "total": self.total_seconds},
@@ -96,7 +102,12 @@ class BatchReport:
 
     def __str__(self) -> str:
         lanes = ", ".join(f"{count} {outcome}" for outcome, count in sorted(self.outcomes.items())) or "none"
-        counts = {"rows skipped": self.skipped, "rows dropped": self.dropped, "task retries": self.retries}
+        counts = {
+            "rows skipped": self.skipped,
+            "rows dropped": self.dropped,
+            "dead letters": self.dead,
+            "task retries": self.retries,
+        }
         more = "".join(f", {count} {what}" for what, count in counts.items() if count)
         parts = ", ".join(f"{part} {seconds:.3f}" for part, seconds in self.seconds.items())
         return (
@@ -142,6 +153,7 @@ def _lane_fields(report: BatchReport, lane: LaneReport) -> dict[str, Any]:
         "lane": lane.lane,
         "outcome": lane.outcome.value,
         "dropped": lane.dropped,
+        "dead": lane.dead,
         "transaction_seconds": lane.stats.transaction_seconds,
         **lane.stats.to_json(),
     }

@@ -9,7 +9,6 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_eos.errors import SchemaError
 from spark_eos.kafka.topics import Headers, Record
 from spark_eos.protocol.positions import SourceRange, TopicPartition
 
@@ -68,8 +67,8 @@ class ArrowRows:
         return map(
             Record,
             topics,
-            self._list("key"),
-            self._list("value"),
+            self._bytes("key"),
+            self._bytes("value"),
             self._list("partition"),
             map(_headers, headers) if self._column("headers") is not None else headers,
             self._timestamps(),
@@ -83,6 +82,14 @@ class ArrowRows:
     def _list(self, name: str) -> Any:
         column = self._column(name)
         return repeat(None, len(self)) if column is None else column.to_pylist()
+
+    def _bytes(self, name: str) -> Any:
+        """A column as bytes. Text stays as it is: UTF-8, or whatever bytes Spark's cast to string let through."""
+        column = self._column(name)
+        if column is None:
+            return repeat(None, len(self))
+        large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+        return column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
 
     def _timestamps(self) -> Any:
         """Milliseconds since 1970; 0 lets the client take the time of sending."""
@@ -111,20 +118,23 @@ class Position:
     def __init__(self, source: Any, index: int) -> None:
         self._source, self._index = source, index
 
+    @property
+    def source(self) -> str | None:
+        """`settlements-3@17`: topic, partition and offset; None where the row carries none."""
+        found = self._found()
+        return f"{found['topic']}-{found['partition']}@{found['offset']}" if found else None
+
     def __str__(self) -> str:
-        found = self._source[self._index].as_py() if self._source is not None else None
+        found = self._found()
         if found is None:
             return f"row {self._index} of its Arrow batch"
         return f"from {found['topic']}-{found['partition']} offset {found['offset']}"
+
+    def _found(self) -> dict[str, Any] | None:
+        return self._source[self._index].as_py() if self._source is not None else None
 
 
 def _headers(listed: list[dict[str, Any]] | None) -> Headers | None:
     if listed is None:
         return None
-    for each in listed:
-        if each is None or each["key"] is None:
-            raise SchemaError(
-                "a row has a header without a key",
-                do="Give every element of headers a key.",
-            )
-    return [(each["key"], each["value"]) for each in listed]
+    return [(each["key"], each["value"]) if each is not None else (None, None) for each in listed]

@@ -35,12 +35,17 @@ class SinkRun:
         client, topic = options.client, options.ledger_topic
         self._cluster = Cluster(client)
         brokers = self._cluster.brokers()
-        self._topics = self._cluster.require([options.topic] if options.topic else [], "the sink's option topic")
+        self._topics = self._option("topic", options.topic)
+        self._topics |= self._option("deadletter.topic", options.deadletter_topic)
         self._group = options.group_id or run.query
         self._ledger = KafkaLedger(self._cluster, client, brokers, topic, self._group)
         self._factory = ProducerFactory(client, brokers, topic, self._ledger.group_metadata())
         policy = Policy(options.on_missing_ledger == "start", options.adopts)
         self.protocol = QueryRun(run, self._ledger, self._factory.open, policy, _now, single=single)
+
+    def _option(self, name: str, topic: str | None) -> dict[str, int]:
+        """The topic that an option names, with its number of partitions."""
+        return self._cluster.require([topic] if topic else [], f"the sink's option {name}")
 
     def open(self, batch: int, lanes: int | None, logged: LoggedBatch) -> BatchPlan:
         """Decide what becomes of a batch; errors as of `QueryRun.open`."""
@@ -61,6 +66,7 @@ class SinkRun:
             ledger_partitions=self._ledger.partitions,
             topic=self._options.topic,
             topics=self._topics,
+            deadletter_topic=self._options.deadletter_topic,
             before_step=before_step,
         )
 

@@ -13,12 +13,12 @@ from tests_support import rows_of
 from spark_eos.errors import (
     CheckpointBehind,
     Fenced,
+    HeaderWithoutKey,
     LedgerLost,
     NullTopic,
     PartitionOutOfRange,
     RecordTooLarge,
     ReplayDiffers,
-    SchemaError,
     SplitChanged,
     TopicMissing,
     TransactionAborted,
@@ -136,7 +136,7 @@ REFUSED = [
     (rows_of(["a", "b" * 1_100_000]), RecordTooLarge, r"key null has 1100000 bytes.*message\.max\.bytes"),
     (
         rows_of("ab", headers=pa.array([None, [{"key": None, "value": b"x"}]])),
-        SchemaError,
+        HeaderWithoutKey,
         "header without a key",
     ),
 ]
