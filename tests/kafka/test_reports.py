@@ -17,14 +17,15 @@ def test_a_lane_tells_what_it_wrote_and_each_step_it_took(query, topic):
     run = query.run()
     run.open(0, 1)
     key = pa.array(["schlüssel", None, "k"])
-    first = rows_of(["a", None, "ccc"], (topic(name="in"), 0, 4), key=key)
-    report = query.lane(run, 0, [first, rows_of(["dd"], (source, 0, 2))], floor={first.ranges()[0].key: 5})
+    source = topic(name="in")
+    first = rows_of(["a", None, "ccc"], (source, 0, 4), key=key)
+    report = query.lane(run, 0, [first, rows_of(["dd"], (source, 0, 7))], floor={first.ranges()[0].key: 5})
     stats = report.stats
     # The first row is dropped; a null takes no bytes.
     assert (stats.rows, stats.bytes, report.dropped) == (3, len("ccc") + len("k") + len("dd"), 1)
     assert list(stats.seconds) == [step.value for step in Step if step is not Step.REPORT]
     assert all(seconds > 0 for seconds in stats.seconds.values())
-    again = query.lane(run, 0, [first, rows_of(["dd"], (source, 0, 2))]).stats
+    again = query.lane(run, 0, [first, rows_of(["dd"], (source, 0, 7))]).stats
     assert (again.rows, again.bytes, list(again.seconds)) == (0, 0, ["peek", "fence", "check"])
     assert again.transaction_seconds is None
 
