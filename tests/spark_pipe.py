@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from spark_all import take_all
 from tests_support import committed_values
 
 from spark_eos import KafkaSink, source_position
@@ -50,19 +51,11 @@ class Pipe:
         given = {"kafka.bootstrap.servers": self.bootstrap, "query.id": self.query_id}
         return KafkaSink(given | self.options | options, before_step=before_step)
 
-    def start(self, rows: DataFrame | None = None, sink: Any = None, **trigger: Any) -> StreamingQuery:
+    def run(self, rows: DataFrame | None = None, sink: Any = None) -> StreamingQuery:
+        """All that there is, to the end; raises what the query raised."""
         rows = self.rows() if rows is None else rows
         writer = rows.writeStream.foreachBatch(sink or self.sink())
-        trigger = trigger or {"availableNow": True}
-        return writer.option("checkpointLocation", str(self.checkpoint)).trigger(**trigger).start()
-
-    def run(self, rows: DataFrame | None = None, sink: Any = None) -> None:
-        """All that there is, to the end; raises what the query raised."""
-        query = self.start(rows, sink)
-        try:
-            assert query.awaitTermination(120), "the query does not end"
-        finally:
-            query.stop()
+        return take_all(writer.option("checkpointLocation", str(self.checkpoint)))
 
     def process(self, *wait: str, conf: str = "") -> subprocess.Popen[str]:
         """The same as a process of its own, see `pipe_job.py`; it says its run id and its error on stdout."""

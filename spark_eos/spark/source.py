@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -17,6 +17,7 @@ from spark_eos.errors import SchemaError
 from spark_eos.source_options import SourceOptions
 from spark_eos.spark.batch_reader import KafkaEosReader
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
+from spark_eos.spark.versions import as_spark_asks
 
 
 def source_schema(*, headers: bool) -> StructType:
@@ -65,7 +66,7 @@ class KafkaEosDataSource(DataSource):
         _check_schema(schema, options)
         return KafkaEosReader(options)
 
-    def streamReader(self, schema: StructType) -> KafkaEosStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a stream.
 
         Raises:
@@ -74,7 +75,7 @@ class KafkaEosDataSource(DataSource):
         """
         options = SourceOptions.of(self.options, "stream")
         _check_schema(schema, options)
-        return KafkaEosStreamReader(options)
+        return as_spark_asks(KafkaEosStreamReader(options))
 
 
 def _check_schema(schema: StructType, options: SourceOptions) -> None:

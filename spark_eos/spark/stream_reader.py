@@ -13,13 +13,6 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import (
-    ReadAllAvailable,
-    ReadLimit,
-    ReadMaxRows,
-    ReadMinRows,
-    SupportsTriggerAvailableNow,
-)
 
 from spark_eos.kafka.listing import NOTHING, Listing
 from spark_eos.kafka.loss import report_losses
@@ -39,6 +32,13 @@ from spark_eos.kafka.places import Places
 from spark_eos.protocol.positions import Offsets
 from spark_eos.source_options import SourceOptions
 from spark_eos.spark.ranges import planned, reachable, read_partition
+from spark_eos.spark.versions import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -97,6 +97,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         if start == self._initial and self._end_of_batch_0 is None:
             self._end_of_batch_0 = start
+            self._read_to = Marks.of_json(start).offsets
             return start
         known = Marks.of_json(start)
         found = self._look(known)

@@ -9,12 +9,12 @@ import time
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from spark_source import Source
 
 from spark_eos.errors import DataLoss, OptionError, TopicMissing
 from spark_eos.spark.ranges import RangePartition
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
+from spark_eos.spark.versions import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 ALL = ReadAllAvailable()
 
