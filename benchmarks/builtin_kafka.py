@@ -1,7 +1,7 @@
 """The JARs of Spark's own Kafka source and sink, for comparison only; spark-eos itself needs none.
 
-Fetched one by one through the Ivy that ships with pyspark: one of the dependencies that the 4.2.0 connector names can
-be had as 4.0.0 only, so resolving them together fails. The mix works.
+Fetched one by one through the Ivy that ships with pyspark: one of the dependencies that the connector names can be
+had as 4.0.0 only, so resolving them together fails. The mix works.
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from pathlib import Path
 
 import pyspark
 
+CONNECTORS = {"4.1": "4.1.3", "4.2": "4.2.0"}
+"""By version of Spark: the newest that every index has."""
+
 ARTIFACTS = (
-    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", "4.2.0"),
+    ("org.apache.spark", "spark-sql-kafka-0-10_2.13", CONNECTORS[pyspark.__version__[:3]]),
     ("org.apache.spark", "spark-token-provider-kafka-0-10_2.13", "4.0.0"),
     ("org.apache.kafka", "kafka-clients", "3.9.1"),
     ("org.apache.commons", "commons-pool2", "2.12.1"),

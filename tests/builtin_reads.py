@@ -17,6 +17,7 @@ from typing import Any
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
+from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
 
 def tasks(df: DataFrame) -> list[list[int]]:
@@ -25,13 +26,15 @@ def tasks(df: DataFrame) -> list[list[int]]:
     return sorted([row[2], row[3], row[4]] for row in found.collect())
 
 
-def ends(df: DataFrame, checkpoint: Path) -> list[dict[str, Any]]:
-    """End offsets of the batches that had rows, with Trigger.AvailableNow."""
-    writer = df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
-    query = writer.trigger(availableNow=True).start()
-    query.awaitTermination()
-    progress = [each for each in query.recentProgress if each["numInputRows"]]
-    return [json.loads(each["sources"][0]["endOffset"]) for each in progress]
+def writer(df: DataFrame, checkpoint: Path) -> DataStreamWriter:
+    """A stream that is read and dropped."""
+    return df.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+
+
+def ends(query: StreamingQuery) -> list[dict[str, Any]]:
+    """End offsets of the batches that had rows."""
+    progress = [json.loads(each.json) for each in query.recentProgress]
+    return [each["sources"][0]["endOffset"] for each in progress if each["numInputRows"]]
 
 
 def main(cases: dict[str, Any], out: Path) -> None:
@@ -48,7 +51,9 @@ def main(cases: dict[str, Any], out: Path) -> None:
         results["schemas"][name], results["tasks"][name] = df.schema.jsonValue(), tasks(df)
     for name, options in cases["stream"].items():
         df = spark.readStream.format("kafka").options(**options, **reading).load()
-        results["ends"][name] = ends(df, out / f"checkpoint-{name}")
+        query = writer(df, out / f"checkpoint-{name}").trigger(availableNow=True).start()
+        query.awaitTermination()
+        results["ends"][name] = ends(query)
     (out / "results.json").write_text(json.dumps(results))
     spark.stop()
 

@@ -31,7 +31,9 @@ def worker_python(tmp_path_factory) -> Iterator[None]:
 def kafka():
     from spark_eos.testing import EmbeddedKafka
 
-    with EmbeddedKafka(config={"transaction.max.timeout.ms": "120000"}) as broker:
+    # Some tests write records of years ago: the broker would delete them the next time it looks.
+    config = {"transaction.max.timeout.ms": "120000", "log.retention.ms": "-1"}
+    with EmbeddedKafka(config=config) as broker:
         yield broker
 
 

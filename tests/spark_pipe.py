@@ -16,6 +16,7 @@ from confluent_kafka import Producer
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from spark_all import take_all
 from tests_support import committed_values
 
 from spark_eos import KafkaSink, source_position
@@ -54,24 +55,16 @@ class Pipe:
     def sink(self, before_step: Callable[..., None] | None = None, **options: str) -> KafkaSink:
         return KafkaSink(self.given(**options), before_step=before_step)
 
-    def start(
-        self, rows: DataFrame | None = None, sink: Any = None, trigger: dict[str, Any] | None = None, **options: str
-    ) -> StreamingQuery:
-        """Start the query; written in the pipe's way with these options of the sink, or by another `sink`."""
-        rows = self.rows() if rows is None else rows
-        writer = rows.writeStream.outputMode(self.mode).trigger(**(trigger or {"availableNow": True}))
-        writer = writer.option("checkpointLocation", str(self.checkpoint))
-        if self.way == "format":
-            return writer.format("kafka-eos").options(**self.given(**options)).start()
-        return writer.foreachBatch(sink or self.sink(**options)).start()
+    def run(self, rows: DataFrame | None = None, sink: Any = None, **options: str) -> StreamingQuery:
+        """All that there is, to the end; raises what the query raised.
 
-    def run(self, rows: DataFrame | None = None, sink: Any = None, **options: str) -> None:
-        """All that there is, to the end; raises what the query raised."""
-        query = self.start(rows, sink, **options)
-        try:
-            assert query.awaitTermination(120), "the query does not end"
-        finally:
-            query.stop()
+        Written in the pipe's way with these options of the sink, or by another `sink`.
+        """
+        rows = self.rows() if rows is None else rows
+        writer = rows.writeStream.outputMode(self.mode).option("checkpointLocation", str(self.checkpoint))
+        if self.way == "format":
+            return take_all(writer.format("kafka-eos").options(**self.given(**options)))
+        return take_all(writer.foreachBatch(sink or self.sink(**options)))
 
     def process(self, *wait: str, conf: str = "") -> subprocess.Popen[str]:
         """The same as a process of its own, see `pipe_job.py`; it says its run id and its error on stdout."""

@@ -13,7 +13,6 @@ from typing import Any
 from uuid import UUID
 
 import pyarrow as pa
-from pyspark.sql.pandas.types import to_arrow_type
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -36,6 +35,7 @@ from pyspark.sql.types import (
 )
 
 from spark_eos.errors import SchemaError
+from spark_eos.spark.versions import arrow_type
 
 TAKES: Mapping[type[DataType], tuple[type, ...]] = {
     BooleanType: (bool,),
@@ -70,7 +70,7 @@ def structs(decoded: Sequence[Decoded], fields: StructType, corrupt_record: str)
         fields: what is taken from them.
         corrupt_record: the last field's name: None, or what is wrong with the record, also if it does not fit.
     """
-    kind = to_arrow_type(fields, timezone="UTC")
+    kind = arrow_type(fields)
     fitted = [_fitted(each, fields) for each in decoded]
     try:
         values = pa.array([value for value, _ in fitted], kind)

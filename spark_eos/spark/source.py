@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from pyspark.sql.datasource import DataSource
+from pyspark.sql.datasource import DataSource, DataSourceStreamReader
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -19,6 +19,7 @@ from spark_eos.errors import SchemaError, UnsupportedError
 from spark_eos.source_options import SourceOptions
 from spark_eos.spark.batch_reader import KafkaEosReader
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
+from spark_eos.spark.versions import as_spark_asks
 from spark_eos.spark.writer import KafkaEosStreamWriter, KafkaEosWriter
 
 
@@ -75,7 +76,7 @@ class KafkaEosDataSource(DataSource):
         _check_schema(schema, options)
         return KafkaEosReader(options)
 
-    def streamReader(self, schema: StructType) -> KafkaEosStreamReader:
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """The reader of a stream.
 
         Raises:
@@ -84,7 +85,7 @@ class KafkaEosDataSource(DataSource):
         """
         options = SourceOptions.of(self.options, "stream")
         _check_schema(schema, options)
-        return KafkaEosStreamReader(options)
+        return as_spark_asks(KafkaEosStreamReader(options))
 
     def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaEosStreamWriter:  # noqa: ARG002
         """The writer of one batch of a stream. In output mode complete (`overwrite`) each batch has the whole result.

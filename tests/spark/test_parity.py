@@ -15,6 +15,7 @@ import pytest
 from builtin_kafka import builtin_kafka_jars
 from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
+from spark_all import take_all
 from spark_source import Source
 
 COLUMNS = ("topic", "partition", "offset")
@@ -117,7 +118,8 @@ def test_streams_end_their_batches_at_the_same_offsets(
     spark: SparkSession, topic: Source, builtin: Path, tmp_path: Path, case: str
 ) -> None:
     given = stream(topic, stream_cases()[case])
-    found = builtin_reads.ends(spark.readStream.format("kafka-eos").options(**given).load(), tmp_path)
+    df = spark.readStream.format("kafka-eos").options(**given).load()
+    found = builtin_reads.ends(take_all(builtin_reads.writer(df, tmp_path)))
     for offsets in found:
         offsets.pop("topic ids")
     assert found == results(builtin)["ends"][case]
@@ -130,6 +132,5 @@ def test_a_stream_goes_on_from_the_checkpoint_of_sparks_own_source(
     seen: list[bytes] = []
     df = spark.readStream.format("kafka-eos").options(**stream(topic, {})).load()
     writer = df.writeStream.foreachBatch(lambda batch, _: seen.extend(bytes(row.value) for row in batch.collect()))
-    writer = writer.option("checkpointLocation", str(builtin / "checkpoint-whole"))
-    writer.trigger(availableNow=True).start().awaitTermination()
+    take_all(writer.option("checkpointLocation", str(builtin / "checkpoint-whole")))
     assert seen == [b"after"]

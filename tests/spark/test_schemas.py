@@ -25,6 +25,7 @@ from pyspark.errors import PythonException
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql import functions as F
 from schema_registry import SchemaRegistry
+from spark_all import take_all
 from spark_columns import column_of, rows
 
 from spark_eos import from_confluent
@@ -353,8 +354,7 @@ def test_from_topic_to_rows(
     )
     seen: list[Row] = []
     writing = decoded.writeStream.foreachBatch(lambda batch, _: seen.extend(batch.collect()))
-    query = writing.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start()
-    query.awaitTermination()
+    take_all(writing.option("checkpointLocation", str(tmp_path)))
     found = {row.key: row.found for row in seen}
     assert found.pop("tombstone") is None
     assert found.pop("corrupt") == Row(

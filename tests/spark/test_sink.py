@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
+from spark_all import take_all
 from tests_support import Query
 
 from spark_eos import KafkaSink
@@ -50,8 +51,7 @@ def test_a_batch_sealed_before_the_driver_died_is_not_written_again(pipe):
 
 def test_the_query_id_defaults_to_the_checkpoints(pipe):
     pipe.feed("ab")
-    query = pipe.start(sink=KafkaSink({"kafka.bootstrap.servers": pipe.bootstrap}))
-    assert query.awaitTermination(60)
+    query = pipe.run(sink=KafkaSink({"kafka.bootstrap.servers": pipe.bootstrap}))
     assert Query(pipe.bootstrap, str(query.id), pipe.target).ledger.query().next_batch == 2
 
 
@@ -74,8 +74,7 @@ def test_an_aggregation_behind_a_shuffle_is_written_once(pipe):
     sink = pipe.sink(topic=pipe.target)
     writer = rows.writeStream.outputMode("update").foreachBatch(sink)
     for _ in range(2):
-        query = writer.option("checkpointLocation", str(pipe.checkpoint)).trigger(availableNow=True).start()
-        assert query.awaitTermination(90)
+        take_all(writer.option("checkpointLocation", str(pipe.checkpoint)))
     assert sorted(pipe.values()) == ["a2", "b4", "c1"]
 
 

@@ -9,12 +9,12 @@ import time
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, ReadMinRows
 from spark_source import Source
 
-from spark_eos.errors import DataLoss, OptionError, TopicMissing
+from spark_eos.errors import DataLoss, OptionError, SparkEosError, TopicMissing
 from spark_eos.spark.ranges import RangePartition
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
+from spark_eos.spark.versions import ReadAllAvailable, ReadMaxRows, ReadMinRows
 
 ALL = ReadAllAvailable()
 
@@ -223,6 +223,14 @@ def test_the_checkpoint_of_sparks_own_source_is_gone_on_from(source: Source) -> 
     assert offsets(end) == {source.topics[0]: {"0": 2, "1": 0}}
     assert end["topic ids"].keys() == {source.topics[0]}
     assert _ranges(reader, start, end) == [(0, 1, 2)]
+
+
+def test_the_first_batch_of_sparks_own_source_is_not_taken_for_an_empty_one(source: Source) -> None:
+    """Where it starts stands elsewhere in the checkpoint; Spark asks for it as if the query were new."""
+    source.plain("a", "b")
+    reader = source.reader()
+    with pytest.raises(SparkEosError, match="first batch was planned by Spark's own Kafka source, and is not finished"):
+        _plan(reader, reader.initialOffset(), {source.topics[0]: {"0": 2, "1": 0}})
 
 
 def test_a_topic_that_was_never_there_is_no_data_loss(source: Source) -> None:
