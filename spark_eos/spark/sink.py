@@ -29,6 +29,7 @@ from spark_eos.protocol.transaction import LaneReport, Outcome, run_lane, traced
 from spark_eos.spark.columns import sink_columns
 from spark_eos.spark.context import MicroBatch
 from spark_eos.spark.rows import ArrowRows
+from spark_eos.spark.staging import staged
 
 log = logging.getLogger("spark_eos.sink")
 
@@ -126,6 +127,7 @@ class _RunWriter:
             group=self._group,
             topic=self._options.topic,
             topics=self._topics,
+            stage=self._options.stage_rows == "disk",
             before_step=self._before_step,
         )
         try:
@@ -158,6 +160,7 @@ class LaneJob:
     group: str
     topic: str | None
     topics: dict[str, int]
+    stage: bool
     before_step: BeforeStep | None
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -166,7 +169,8 @@ class LaneJob:
         if context is None:
             raise AssertionError("a lane is written by a Spark task")
         task = LaneTask(self.run, self.batch, context.partitionId(), self.lanes, context.attemptNumber())
-        stream = (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)
+        computed = staged(batches) if self.stage else batches
+        stream = (ArrowRows(batch, self.topic) for batch in computed if batch.num_rows)
         factory = self.factory
         with closing(LaneLedger(factory.client, factory.brokers, factory.ledger_topic, self.group)) as ledger:
             ports = LanePorts(ledger, partial(factory.open, topics=self.topics))
