@@ -7,7 +7,8 @@ BIN41 := $(VENV41)/bin
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help machine install demo test test-unit test-kafka test-spark test-spark41 test-fault lint format bench bench-source docs lock clean
+.PHONY: help machine install demo test test-unit test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
+  bench-staging docs lock clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -60,6 +61,9 @@ test-spark41: $(VENV41)/.installed ## the tests of the kafka and spark tiers wit
 test-fault: install ## kills, rival drivers
 	$(BIN)/pytest tests/fault $(ARGS)
 
+test-large: install ## what the default run does on a smaller scale: take-over of 5,000 lanes
+	SPARK_EOS_TEST_LANES=5000 $(BIN)/pytest tests/kafka/test_many_lanes.py $(ARGS)
+
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
@@ -74,6 +78,9 @@ bench: install ## added time per batch and rows/s, beside Spark's built-in sink
 
 bench-source: install ## reading, beside Spark's built-in source; 12 minutes (ARGS="--only stream --rows-scale 0.1")
 	$(BIN)/python benchmarks/source.py $(ARGS)
+
+bench-staging: install ## how long a slow lane holds readers back, with and without stage.rows (ARGS="--seconds 2")
+	$(BIN)/python benchmarks/staging.py $(ARGS)
 
 docs: install ## write the tables that are made from code into docs/
 	$(BIN)/python docs/make.py

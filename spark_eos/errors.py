@@ -29,6 +29,7 @@ SparkEosError
 │   ├── OtherCheckpoint           the query id belongs to another checkpoint
 │   ├── ReplayDiffers             a committed lane comes back with other rows
 │   └── LedgerUnreadable          a ledger row was not written by a version this one can read
+├── StagingError                  a lane's rows can't be kept on local disk; nothing of the lane was written
 ├── RegistryError                 the schema registry did not answer, or refused this client
 ├── DataLoss                      records between the checkpoint's offsets and now are gone
 └── EmbeddedKafkaError            the test broker could not be installed, started or reached
@@ -200,6 +201,10 @@ class ReplayDiffers(LedgerRefusal):
 
 class LedgerUnreadable(LedgerRefusal):
     """A ledger row is not one that this version can read."""
+
+
+class StagingError(SparkEosError):
+    """A lane's rows can't be written to local disk (`stage.rows=disk`). Its transaction was not opened."""
 
 
 class RegistryError(SparkEosError):

@@ -249,6 +249,14 @@ SINK_OPTIONS = (
         default="fail",
         parse=one_of("fail", "start"),
     ),
+    Option(
+        "stage.rows",
+        "Where a lane's rows wait until all of them are computed: 'none', they are sent as they come, in a transaction "
+        "that is open meanwhile; or 'disk', in Spark's local folder, and the transaction is open only while they are "
+        "sent.",
+        default="none",
+        parse=one_of("none", "disk"),
+    ),
 )
 
 
@@ -282,6 +290,7 @@ class SinkOptions:
     deadletter_topic: str | None
     on_other_checkpoint: Literal["fail", "adopt"]
     on_missing_ledger: Literal["fail", "start"]
+    stage_rows: Literal["none", "disk"]
     write_id: str | None
 
     @property

@@ -108,10 +108,18 @@ class KafkaLedger(LaneLedger):
         """Create the ledger topic, or widen it, until every lane has its partition."""
         self.partitions = self._cluster.ensure_partitions(self._topic, lane_partition(lanes))
 
-    def view(self, stable: bool) -> LedgerView:
-        """The query's row, and every lane's. `stable` waits until no transaction is open on any of them."""
+    def view(self, stable: bool, lanes: int | None = None) -> LedgerView:
+        """The query's row, and those of its first so many lanes, or of all that the topic has room for.
+
+        All of 5,000 take 0.25 to 0.9 s to read (measured), whichever query has made the topic that wide.
+
+        Args:
+            stable: wait until no transaction is open on any of them.
+            lanes: how many.
+        """
         count = self._cluster.partitions([self._topic])[self._topic] or 0
-        return self._read(range(count), stable)
+        wanted = count if lanes is None else min(count, lane_partition(lanes))
+        return self._read(range(wanted), stable)
 
     def offsets(self, keys: Iterable[Key]) -> Offsets:
         """What the group has committed for source partitions, stable; 0 where it has committed nothing."""

@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 
@@ -47,6 +48,8 @@ LEASE_S = 3600.0
 LANES_AT_FIRST = 63
 """Lanes that the ledger has room for at least, where a batch's number of lanes is not known: it can still grow."""
 
+FENCES_AT_ONCE = 16
+"""Fencing one lane is mostly waiting. Each is a producer of its own: 7 threads, and about 1 MiB (measured)."""
 
 Sources = Callable[[], Iterable[TopicPartition]]
 
@@ -223,12 +226,13 @@ class QueryRun:
 
     def _take_over(self, asked: _Asked, sources: Sources) -> Decision:
         self._ledger.ensure(asked.room)
-        self._decide_on(asked, self._ledger.view(stable=False))
+        query = self._ledger.view(stable=False, lanes=0).query
+        self._decide_on(asked, self._ledger.view(stable=False, lanes=_lanes_that_matter(query)))
         self._acquire_lease()
-        at_rest = self._sign(asked)
-        if not at_rest:
+        query = self._sign(asked)
+        if query is None or not query.at_rest:
             self._fence_lanes()
-        decision = self._decide_on(asked, self._ledger.view(stable=True))
+        decision = self._decide_on(asked, self._ledger.view(stable=True, lanes=_lanes_that_matter(query)))
         if decision.verb is Verb.ADOPT:
             self._adopt(asked)
         if self._signed().adoptions:
@@ -248,18 +252,24 @@ class QueryRun:
         if held is not None:
             held.__exit__(None, None, None)
 
-    def _sign(self, asked: _Asked) -> bool:
-        """Only now is the query's row final: the older driver is fenced. Returns whether it left all at rest."""
+    def _sign(self, asked: _Asked) -> QueryRow | None:
+        """Only now is the query's row final: the older driver is fenced. Returns it as it was."""
         row = self._ledger.query()
         before = row or QueryRow(asked.batch, self.run.checkpoint, self.run.run, self._now(), 0)
         lanes = max(before.lanes, asked.lanes or 0)
         self._commit(replace(before, run=self.run.run, since=self._now(), lanes=lanes, at_rest=False), {})
-        return before.at_rest
+        return row
 
     def _fence_lanes(self) -> None:
-        for lane in range(self._ledger.view(stable=False).lanes_to_fence):
-            with self._open_transaction(lane_transactional_id(self.run.query, lane)) as transaction:
-                transaction.fence()
+        lanes = self._ledger.view(stable=False).lanes_to_fence
+        with ThreadPoolExecutor(FENCES_AT_ONCE, "spark-eos fence") as pool:
+            # After an error no further fence begins, those under way are waited for, and it is raised here.
+            for _ in pool.map(self._fence_lane, range(lanes)):
+                pass
+
+    def _fence_lane(self, lane: int) -> None:
+        with self._open_transaction(lane_transactional_id(self.run.query, lane)) as transaction:
+            transaction.fence()
 
     def _adopt(self, asked: _Asked) -> None:
         row = self._signed()
@@ -277,18 +287,20 @@ class QueryRun:
     def _decide(self, asked: _Asked) -> Decision:
         row = self._signed()
         self._ledger.ensure(asked.room)
-        decision = self._decide_on(asked, self._view_held())
+        decision = self._decide_on(asked, self._view_held(asked))
         if decision.verb is Verb.WRITE and (asked.lanes or 0) > row.lanes:
             # Before any task starts: a run that comes after must know how many lanes it has to fence.
             self._commit(replace(row, lanes=asked.lanes or 0), {})
         return decision
 
-    def _view_held(self) -> LedgerView:
+    def _view_held(self, asked: _Asked) -> LedgerView:
         """The ledger, with what the brokers forget of a query without batches: this run's lease, and its row."""
         if time.monotonic() - self._committed_at >= self._lease_s:
             self._drop_lease()
             self._acquire_lease()
-        view = self._ledger.view(stable=True)
+        # In this run no other lanes were started since the last seal; unless it does not know how many it starts.
+        lanes = None if asked.lanes is None else self._signed().lanes
+        view = self._ledger.view(stable=True, lanes=lanes)
         if view.query is not None:
             return view
         # It expired, or the group was deleted. Nobody has taken over: the row would name them.
@@ -348,6 +360,11 @@ class _Asked:
     @property
     def room(self) -> int:
         return LANES_AT_FIRST if self.lanes is None else self.lanes
+
+
+def _lanes_that_matter(query: QueryRow | None) -> int | None:
+    """How many lanes' rows can tell more than the query's: none if it was left at rest; None: all."""
+    return 0 if query is not None and query.at_rest else None
 
 
 def aligned_after(before: bool | None, reports: Sequence[LaneReport]) -> bool | None:

@@ -80,8 +80,11 @@ class QueryLedger(LaneLedger, Protocol):
     def ensure(self, lanes: int) -> None:
         """Create the ledger topic if it is absent; widen it until every lane has its partition."""
 
-    def view(self, stable: bool) -> LedgerView:
-        """All rows. `stable` waits until none of them is in an open transaction."""
+    def view(self, stable: bool, lanes: int | None = None) -> LedgerView:
+        """The query's row, and those of its first so many lanes, or of all that the topic has room for.
+
+        `stable` waits until none of them is in an open transaction.
+        """
 
     def offsets(self, keys: Iterable[TopicPartition]) -> Offsets:
         """Committed offsets of source partitions, stable; 0 where nothing is committed."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
@@ -19,6 +19,7 @@ from spark_eos.protocol.ports import BeforeStep, LanePorts
 from spark_eos.protocol.positions import Offsets
 from spark_eos.protocol.transaction import LaneReport, run_lane, traced
 from spark_eos.spark.rows import ArrowRows
+from spark_eos.spark.staging import staged
 
 
 def drain(batches: Iterable[pa.RecordBatch]) -> None:
@@ -45,6 +46,7 @@ class LaneJob:
         topic: the option topic.
         topics: topics looked up on the driver, with their number of partitions.
         deadletter_topic: the option deadletter.topic.
+        stage: whether rows are computed before the transaction opens (stage.rows=disk).
         before_step: see `KafkaSink`.
     """
 
@@ -59,9 +61,10 @@ class LaneJob:
     topic: str | None
     topics: dict[str, int]
     deadletter_topic: str | None
+    stage: bool
     before_step: BeforeStep | None
 
-    def write(self, batches: Iterable[pa.RecordBatch]) -> LaneReport:
+    def write(self, batches: Iterator[pa.RecordBatch]) -> LaneReport:
         """Write the lane that this task is.
 
         Args:
@@ -71,7 +74,8 @@ class LaneJob:
             SparkEosError: see `run_lane`.
         """
         task = self._task()
-        stream = (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)
+        computed = staged(batches) if self.stage else batches
+        stream = (ArrowRows(batch, self.topic) for batch in computed if batch.num_rows)
         factory = self.factory
         with closing(LaneLedger(factory.client, factory.brokers, factory.ledger_topic, self.group)) as ledger:
             letters = DeadLetters(self.deadletter_topic, task) if self.deadletter_topic else None

@@ -67,6 +67,7 @@ class SinkRun:
             topic=self._options.topic,
             topics=self._topics,
             deadletter_topic=self._options.deadletter_topic,
+            stage=self._options.stage_rows == "disk",
             before_step=before_step,
         )
 

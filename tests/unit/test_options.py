@@ -19,6 +19,7 @@ def test_defaults():
     assert options.ledger_topic == "spark-eos-ledger"
     assert (options.query_id, options.group_id, options.topic) == (None, None, None)
     assert (options.on_other_checkpoint, options.on_missing_ledger) == ("fail", "fail")
+    assert options.stage_rows == "none"
     assert options.client == {"bootstrap.servers": "127.0.0.1:9"}
 
 
@@ -80,6 +81,7 @@ def known_to_librdkafka(name: str) -> bool:
         {"ledger.topic": "a/b"},
         {"on.other.checkpoint": "maybe"},
         {"on.missing.ledger": "true"},
+        {"stage.rows": "memory"},
     ],
 )
 def test_wrong_values_are_refused_by_name_with_what_is_right(wrong):
