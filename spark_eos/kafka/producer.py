@@ -243,13 +243,13 @@ class KafkaTransaction:
     # --- failures ----------------------------------------------------------------------------------------------
 
     def _call(self, call: Callable[[float], Any], doing: str, *, committing: bool = False) -> None:
+        limit_s = self._factory.call_timeout_s
         try:
-            limit_s = self._factory.call_timeout_s
-            for attempt in _retrying(committing, limit_s):
-                with attempt:
-                    bounded(call, limit_s, doing)
+            _retrying(committing, limit_s)(bounded, call, limit_s, doing)
         except KafkaException as exception:
-            raise transaction_failure(exception, doing, committing=committing) from exception
+            # Its traceback leads to the retries' state, which holds the error and the client: a reference cycle.
+            cause = exception.with_traceback(None)
+            raise transaction_failure(cause, doing, committing=committing) from cause
 
     def _raise_failed(self) -> None:
         if not self._failed:

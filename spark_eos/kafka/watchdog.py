@@ -35,4 +35,4 @@ def bounded(call: Callable[[float], None], timeout_s: float, doing: str) -> None
     if thread.is_alive():
         raise timed_out(f"the client did not return within {timeout_s + GRACE_S:.0f} s")
     if raised:
-        raise raised[0]
+        raise raised.pop()

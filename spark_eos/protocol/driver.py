@@ -231,7 +231,7 @@ class QueryRun:
         self._acquire_lease()
         query = self._sign(asked)
         if query is None or not query.at_rest:
-            self._fence_lanes()
+            self._fence_lanes(query)
         decision = self._decide_on(asked, self._ledger.view(stable=True, lanes=_lanes_that_matter(query)))
         if decision.verb is Verb.ADOPT:
             self._adopt(asked)
@@ -260,8 +260,9 @@ class QueryRun:
         self._commit(replace(before, run=self.run.run, since=self._now(), lanes=lanes, at_rest=False), {})
         return row
 
-    def _fence_lanes(self) -> None:
-        lanes = self._ledger.view(stable=False).lanes_to_fence
+    def _fence_lanes(self, query: QueryRow | None) -> None:
+        """What older runs may have left open; `query` is the row of before this run signed it."""
+        lanes = LedgerView(query, self._ledger.view(stable=False).lanes).lanes_to_fence
         with ThreadPoolExecutor(FENCES_AT_ONCE, "spark-eos fence") as pool:
             # After an error no further fence begins, those under way are waited for, and it is raised here.
             for _ in pool.map(self._fence_lane, range(lanes)):

@@ -5,9 +5,11 @@ from __future__ import annotations
 import gc
 import re
 import weakref
+from contextlib import suppress
 
 import pyarrow as pa
 import pytest
+from confluent_kafka import Producer
 from tests_support import rows_of
 
 from spark_eos.errors import (
@@ -19,6 +21,7 @@ from spark_eos.errors import (
     PartitionOutOfRange,
     RecordTooLarge,
     ReplayDiffers,
+    SparkEosError,
     SplitChanged,
     TopicMissing,
     TransactionAborted,
@@ -292,5 +295,22 @@ def test_no_client_is_in_a_reference_cycle(query):
         gone = [weakref.ref(each) for each in (cluster, ledger, transaction)]
         del cluster, ledger, transaction
         assert [each() for each in gone] == [None, None, None]
+    finally:
+        gc.enable()
+
+
+def test_no_client_is_in_a_reference_cycle_after_an_error(query):
+    nobody = query.but(client={"bootstrap.servers": "127.0.0.1:9"}, call_timeout_s=0.5)
+
+    def fails():
+        with nobody.factory.open("any-0") as transaction:
+            transaction.fence()
+
+    gc.collect()
+    gc.disable()
+    try:
+        with suppress(SparkEosError):
+            fails()
+        assert [each for each in gc.get_objects() if isinstance(each, Producer)] == []
     finally:
         gc.enable()
