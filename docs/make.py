@@ -5,16 +5,20 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from spark_eos.reference import source_table
+from spark_eos.reference import sink_table, source_table
 
-SOURCE = Path(__file__).parent / "SOURCE.md"
+DOCS = Path(__file__).parent
+TABLES = {"SOURCE.md": source_table, "SINK.md": sink_table}
+"""Page to the table that it has from the code."""
 
 
-def with_table(text: str) -> str:
-    """The page with the table of options as the code has it."""
-    table = f"<!-- options -->\n{source_table()}<!-- /options -->"
+def up_to_date(page: str) -> str:
+    """The text of a page, with its table of options as the code has it."""
+    table = f"<!-- options -->\n{TABLES[page]()}<!-- /options -->"
+    text = (DOCS / page).read_text()
     return re.sub(r"<!-- options -->.*<!-- /options -->", lambda _: table, text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":
-    SOURCE.write_text(with_table(SOURCE.read_text()))
+    for page in TABLES:
+        (DOCS / page).write_text(up_to_date(page))

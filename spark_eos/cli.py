@@ -6,13 +6,14 @@ import logging
 import signal
 import sys
 import time
+from enum import Enum
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from spark_eos.errors import OptionError, SparkEosError
-from spark_eos.reference import source_table
+from spark_eos.reference import sink_table, source_table
 from spark_eos.testing import EmbeddedKafka
 
 app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
@@ -59,10 +60,17 @@ def broker(
         raise typer.Exit(1) from None
 
 
+class Side(str, Enum):
+    """Whose options."""
+
+    SOURCE = "source"
+    SINK = "sink"
+
+
 @app.command()
-def options() -> None:
-    """Print the options of the source, beside those of Spark's own Kafka source, as a table in Markdown."""
-    typer.echo(source_table(), nl=False)
+def options(side: Annotated[Side, typer.Argument(help="Whose options.")] = Side.SOURCE) -> None:
+    """Print the options of the source (beside those of Spark's own) or of the sink, as a table in Markdown."""
+    typer.echo(source_table() if side is Side.SOURCE else sink_table(), nl=False)
 
 
 def parse_topic(text: str) -> tuple[str, int]:

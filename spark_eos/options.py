@@ -266,6 +266,8 @@ WRITE_ID = Option(
     "is. Every transactional.id begins with it. Default: a new one each time.",
     parse=legal_name,
 )
+ALL_SINK_OPTIONS = (*SINK_OPTIONS, WRITE_ID)
+
 OF_A_STREAM = {
     "query.id": "a batch write has no query; its name is write.id",
     "on.other.checkpoint": "a batch write has no checkpoint",
@@ -310,5 +312,5 @@ class SinkOptions:
             OptionError: see `read_options`.
         """
         refused = OF_A_WRITE if way == "stream" else OF_A_STREAM
-        values, client = read_options(given, (*SINK_OPTIONS, WRITE_ID), RESERVED_IN_SINK, refused=refused)
+        values, client = read_options(given, ALL_SINK_OPTIONS, RESERVED_IN_SINK, refused=refused)
         return cls(client=client, **{name.replace(".", "_"): value for name, value in values.items()})

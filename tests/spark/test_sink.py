@@ -1,11 +1,10 @@
-"""The sink as a user meets it: in a streaming query, from topic to topic, and refusing what would not be exact."""
+"""foreachBatch(KafkaSink(...)) alone; what it has in common with the format is in test_contract.py and test_recovery.py."""
 
 from __future__ import annotations
 
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from spark_all import take_all
 from tests_support import Query
 
 from spark_eos import KafkaSink
@@ -20,62 +19,10 @@ def refused(pipe, says, rows=None, sink=None):
     assert pipe.values() == before
 
 
-def test_rows_go_from_topic_to_topic_once_with_their_offsets(pipe):
-    for partition in range(3):
-        pipe.feed(range(partition * 100, partition * 100 + 50), partition)
-    pipe.run(pipe.rows(maxOffsetsPerTrigger="30"))
-    assert sorted(map(int, pipe.values())) == sorted(p * 100 + i for p in range(3) for i in range(50))
-    assert len(pipe.batches()) >= 5
-    ledger = Query(pipe.bootstrap, pipe.query_id, pipe.target).ledger
-    assert set(ledger.offsets([(pipe.source, p) for p in range(3)]).values()) == {50}
-    row = ledger.query()
-    assert row.next_batch == pipe.batches()[-1] + 1
-
-
-def test_a_query_goes_on_where_it_stopped(pipe):
-    pipe.feed("ab")
-    pipe.run()
-    pipe.feed("cd")
-    pipe.run()
-    assert sorted(pipe.values()) == list("abcd")
-
-
-def test_a_batch_sealed_before_the_driver_died_is_not_written_again(pipe):
-    pipe.feed("ab")
-    pipe.run()
-    pipe.forget_commit(pipe.batches()[-1])
-    pipe.feed("cd")
-    pipe.run()
-    assert sorted(pipe.values()) == list("abcd")
-
-
 def test_the_query_id_defaults_to_the_checkpoints(pipe):
     pipe.feed("ab")
     query = pipe.run(sink=KafkaSink({"kafka.bootstrap.servers": pipe.bootstrap}))
     assert Query(pipe.bootstrap, str(query.id), pipe.target).ledger.query().next_batch == 2
-
-
-def test_rows_without_positions_still_move_the_groups_offsets(pipe):
-    pipe.feed("abc", 1)
-    pipe.run(pipe.rows().drop("source"))
-    ledger = Query(pipe.bootstrap, pipe.query_id, pipe.target).ledger
-    assert ledger.offsets([(pipe.source, p) for p in range(3)]) == {
-        (pipe.source, 0): 0,
-        (pipe.source, 1): 3,
-        (pipe.source, 2): 0,
-    }
-
-
-def test_an_aggregation_behind_a_shuffle_is_written_once(pipe):
-    pipe.feed("aabbb", 0)
-    pipe.feed("bc", 1)
-    counts = pipe.read().groupBy("value").count()
-    rows = counts.select(F.concat(F.col("value"), F.col("count").cast("string")).alias("value"))
-    sink = pipe.sink(topic=pipe.target)
-    writer = rows.writeStream.outputMode("update").foreachBatch(sink)
-    for _ in range(2):
-        take_all(writer.option("checkpointLocation", str(pipe.checkpoint)))
-    assert sorted(pipe.values()) == ["a2", "b4", "c1"]
 
 
 def test_the_option_topic_wins_over_the_column(pipe, topic):
@@ -176,19 +123,6 @@ def test_a_lost_ledger_is_refused_and_started_anew_when_asked(pipe, query_id):
     refused(pipe, r"LedgerLost.*on\.missing\.ledger=start", sink=pipe.sink(**renamed))
     pipe.run(sink=pipe.sink(**renamed, **{"on.missing.ledger": "start"}))
     assert sorted(pipe.values()) == list("abc")
-
-
-def test_a_lost_checkpoint_is_refused_and_adopted_when_asked(pipe, tmp_path):
-    pipe.feed("ab", 0)
-    pipe.feed("c", 1)
-    pipe.run()
-    pipe.checkpoint = tmp_path / "new"
-    pipe.feed("d", 0)
-    refused(pipe, "OtherCheckpoint.*belongs to checkpoint")
-    with pytest.raises(PySparkException, match="no column source"):
-        pipe.run(pipe.rows().drop("source"), pipe.sink(**{"on.other.checkpoint": "adopt"}))
-    pipe.run(sink=pipe.sink(**{"on.other.checkpoint": "adopt"}))
-    assert sorted(pipe.values()) == list("abcd")
 
 
 def test_no_secret_shows_in_the_sink_or_in_an_error(pipe):

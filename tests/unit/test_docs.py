@@ -2,21 +2,41 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from pathlib import Path
 
+import pytest
 from typer.testing import CliRunner
 
 from spark_eos.cli import app
-from spark_eos.reference import source_table
+from spark_eos.options import ALL_SINK_OPTIONS
+from spark_eos.reference import sink_table, source_table
 from spark_eos.source_options import SOURCE_OPTIONS
 
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-def test_the_table_of_options_is_up_to_date() -> None:
-    page = (DOCS / "SOURCE.md").read_text()
-    assert runpy.run_path(str(DOCS / "make.py"))["with_table"](page) == page, "run `make docs`"
+@pytest.mark.parametrize("page", ["SOURCE.md", "SINK.md"])
+def test_the_table_of_options_is_up_to_date(page) -> None:
+    text = (DOCS / page).read_text()
+    assert "<!-- options -->" in text
+    assert runpy.run_path(str(DOCS / "make.py"))["up_to_date"](page) == text, "run `make docs`"
+
+
+def test_each_option_of_the_sink_is_in_the_table_and_the_command_prints_it() -> None:
+    printed = CliRunner().invoke(app, ["options", "sink"]).output
+    assert printed == sink_table()
+    for option in ALL_SINK_OPTIONS:
+        assert f"| `{option.name}` | " in printed
+
+
+def test_each_row_of_the_recovery_table_names_a_test_that_there_is() -> None:
+    text = (DOCS / "SINK.md").read_text()
+    named = re.findall(r"`(\w+/test_\w+\.py)::(test_\w+)`", text)
+    assert len(named) >= 20
+    for file, test in named:
+        assert f"def {test}(" in (DOCS.parent / "tests" / file).read_text(), f"{file}::{test}"
 
 
 def test_each_option_is_in_the_table_and_the_command_prints_it() -> None:
