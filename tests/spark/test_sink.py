@@ -1,4 +1,4 @@
-"""foreachBatch(KafkaSink(...)) alone; what it has in common with the format is in test_contract.py and test_recovery.py."""
+"""foreachBatch(KafkaSink(...)) alone: what the format does alike is in test_contract.py and test_recovery.py."""
 
 from __future__ import annotations
 
