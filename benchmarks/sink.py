@@ -1,4 +1,4 @@
-"""What exactly-once costs: KafkaSink beside Spark's built-in (at-least-once) Kafka sink, in turn, in one run.
+"""What exactly-once costs: both ways to write, beside Spark's built-in (at-least-once) Kafka sink, in turn, in one run.
 
     make bench                      # or: python benchmarks/sink.py --rounds 3 --rows 1000000
 
@@ -69,6 +69,9 @@ def sinks(bootstrap: str, query_id: str) -> dict[str, Sink]:
         "a Python task, no sink": lambda writer: writer.foreachBatch(writes_nothing),
         "Spark's built-in sink": lambda writer: writer.format("kafka").options(**options),
         "KafkaSink": lambda writer: writer.foreachBatch(KafkaSink(options | {"query.id": query_id})),
+        "format kafka-eos": lambda writer: writer.format("kafka-eos").options(
+            **options, **{"query.id": f"{query_id}-format"}
+        ),
     }
 
 

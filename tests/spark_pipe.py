@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from confluent_kafka import Producer
+from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
@@ -65,6 +67,13 @@ class Pipe:
         if self.way == "format":
             return take_all(writer.format("kafka-eos").options(**self.given(**options)))
         return take_all(writer.foreachBatch(sink or self.sink(**options)))
+
+    def refused(self, says: str, rows: DataFrame | None = None, sink: Any = None, **options: str) -> None:
+        """The query fails with this text, and nothing of it is to be seen."""
+        before = sorted(self.values())
+        with pytest.raises(PySparkException, match=f"(?s){says}"):
+            self.run(rows, sink, **options)
+        assert sorted(self.values()) == before
 
     def process(self, *wait: str, conf: str = "") -> subprocess.Popen[str]:
         """The same as a process of its own, see `pipe_job.py`; it says its run id and its error on stdout."""

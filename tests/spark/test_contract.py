@@ -13,14 +13,6 @@ def ledger(pipe, query=None):
     return Query(pipe.bootstrap, query or pipe.query_id, pipe.target).ledger
 
 
-def refused(pipe, says, rows=None, **options):
-    """The query fails with this text, and nothing of it is to be seen."""
-    before = sorted(pipe.values())
-    with pytest.raises(PySparkException, match=f"(?s){says}"):
-        pipe.run(rows, **options)
-    assert sorted(pipe.values()) == before
-
-
 def test_rows_go_from_topic_to_topic_once_with_their_offsets(either):
     for partition in range(3):
         either.feed(range(partition * 100, partition * 100 + 50), partition)
@@ -85,7 +77,7 @@ def test_an_aggregation_behind_a_shuffle_is_written_once(either):
 def test_output_mode_update_is_refused_by_name_in_the_format(pipe):
     pipe.feed("a")
     pipe.way, pipe.mode = "format", "update"
-    refused(pipe, "kafka-eos does not support Update mode", counted(pipe), topic=pipe.target)
+    pipe.refused("kafka-eos does not support Update mode", counted(pipe), topic=pipe.target)
 
 
 def test_all_columns_arrive_whatever_case_their_names_have(either):
@@ -154,7 +146,7 @@ def test_one_lane_makes_the_whole_batch_visible_at_once(either):
     for partition in range(3):
         either.feed([partition], partition)
     if either.way == "format":
-        refused(either, r"commit\.scope is 'batch'.*add coalesce\(1\)", **{"commit.scope": "batch"})
+        either.refused(r"commit\.scope is 'batch'.*add coalesce\(1\)", **{"commit.scope": "batch"})
         either.run(either.rows().coalesce(1))
     else:
         either.run(**{"commit.scope": "batch"})

@@ -17,13 +17,6 @@ ADOPT = {"on.other.checkpoint": "adopt"}
 START = {"on.missing.ledger": "start"}
 
 
-def refused(pipe, says, rows=None, **options):
-    before = sorted(pipe.values())
-    with pytest.raises(PySparkException, match=f"(?s){says}"):
-        pipe.run(rows, **options)
-    assert sorted(pipe.values()) == before
-
-
 def half_commit(pipe):
     """Partition 0's rows are committed, partition 1's can't be written: the batch ends in the middle."""
     bad = F.when(F.col("source.partition") == 1, 99).cast("int")
@@ -58,8 +51,8 @@ def test_a_lost_checkpoint_is_refused_and_adopted_from_earliest_and_from_group(w
         half_commit(written)
     written.checkpoint = tmp_path / "new"
     rows = written.rows(**{"startingOffsets": start, "kafka.group.id": written.query_id})
-    refused(written, r"OtherCheckpoint.*on\.other\.checkpoint=adopt", rows)
-    refused(written, "no column source", rows.drop("source"), **ADOPT)
+    written.refused(r"OtherCheckpoint.*on\.other\.checkpoint=adopt", rows)
+    written.refused("no column source", rows.drop("source"), **ADOPT)
     written.run(rows, **ADOPT)
     assert sorted(written.values()) == list("abcdef")
     written.feed("g", 2)
@@ -76,7 +69,7 @@ def test_a_checkpoint_restored_from_a_backup_is_refused_and_adopted(written, tmp
     written.feed("z", 1)
     done = written.values()
     written.checkpoint = backup
-    refused(written, r"CheckpointBehind.*older copy.*on\.other\.checkpoint=adopt")
+    written.refused(r"CheckpointBehind.*older copy.*on\.other\.checkpoint=adopt")
     shutil.rmtree(backup / "sources", ignore_errors=True)
     written.run(**ADOPT)
     assert sorted(written.values()) == sorted([*done, "z"])
@@ -87,7 +80,7 @@ def test_another_number_of_lanes_in_a_half_committed_batch_never_doubles_silentl
     written.feed("f", 1)
     half_commit(written)
     one = written.rows().coalesce(1)
-    refused(written, "SplitChanged|ReplayDiffers", one)
+    written.refused("SplitChanged|ReplayDiffers", one)
     written.run()
     assert sorted(written.values()) == list("abcdef")
 
@@ -115,7 +108,7 @@ def test_a_deleted_group_is_refused_and_started_anew_when_asked(written):
     admin = AdminClient({"bootstrap.servers": written.bootstrap})
     admin.delete_consumer_groups([written.query_id])[written.query_id].result(20)
     written.feed("e")
-    refused(written, r"LedgerLost.*group was deleted.*on\.missing\.ledger=start")
+    written.refused(r"LedgerLost.*group was deleted.*on\.missing\.ledger=start")
     written.run(**START)
     assert sorted(written.values()) == list("abcde")
 
@@ -127,6 +120,6 @@ def test_a_deleted_ledger_topic_is_refused_and_started_anew_when_asked(written, 
     written.run(**own, **START)
     kafka.delete_topic(own["ledger.topic"])
     written.feed("f")
-    refused(written, r"LedgerLost.*on\.missing\.ledger=start", **own)
+    written.refused(r"LedgerLost.*on\.missing\.ledger=start", **own)
     written.run(**own, **START)
     assert sorted(written.values()) == list("abcdef")

@@ -11,14 +11,6 @@ from spark_eos import KafkaSink
 from spark_eos.errors import OptionError, SparkEosError
 
 
-def refused(pipe, says, rows=None, sink=None):
-    """The query fails with this text, and nothing of it is to be seen."""
-    before = pipe.values()
-    with pytest.raises(PySparkException, match=f"(?s){says}"):
-        pipe.run(rows, sink)
-    assert pipe.values() == before
-
-
 def test_the_query_id_defaults_to_the_checkpoints(pipe):
     pipe.feed("ab")
     query = pipe.run(sink=KafkaSink({"kafka.bootstrap.servers": pipe.bootstrap}))
@@ -63,7 +55,7 @@ WRONG_ROWS = [
 @pytest.mark.parametrize(("rows", "says"), WRONG_ROWS)
 def test_rows_that_cannot_be_written_are_refused_by_name_and_mended_rows_go_on(pipe, rows, says):
     pipe.feed("a")
-    refused(pipe, says, rows(pipe))
+    pipe.refused(says, rows(pipe))
     pipe.run()
     assert pipe.values() == ["a"]
 
@@ -84,7 +76,7 @@ WRONG_SINKS = [
 @pytest.mark.parametrize(("options", "says"), WRONG_SINKS)
 def test_a_cluster_that_does_not_fit_is_told_before_anything_is_written(pipe, options, says):
     pipe.feed("a")
-    refused(pipe, says, sink=pipe.sink(**options))
+    pipe.refused(says, sink=pipe.sink(**options))
     pipe.run()
     assert pipe.values() == ["a"]
 
@@ -92,7 +84,7 @@ def test_a_cluster_that_does_not_fit_is_told_before_anything_is_written(pipe, op
 def test_a_shuffle_inside_foreachbatch_with_aqe_is_refused(pipe):
     pipe.feed("a")
     sink = pipe.sink()
-    refused(pipe, "UnsupportedError.*adaptive", sink=lambda df, batch: sink(df.repartition(2), batch))
+    pipe.refused("UnsupportedError.*adaptive", sink=lambda df, batch: sink(df.repartition(2), batch))
     pipe.run()
     assert pipe.values() == ["a"]
 
@@ -120,7 +112,7 @@ def test_a_lost_ledger_is_refused_and_started_anew_when_asked(pipe, query_id):
     pipe.run()
     pipe.feed("c")
     renamed = {"query.id": query_id + "-renamed"}
-    refused(pipe, r"LedgerLost.*on\.missing\.ledger=start", sink=pipe.sink(**renamed))
+    pipe.refused(r"LedgerLost.*on\.missing\.ledger=start", sink=pipe.sink(**renamed))
     pipe.run(sink=pipe.sink(**renamed, **{"on.missing.ledger": "start"}))
     assert sorted(pipe.values()) == list("abc")
 
