@@ -42,7 +42,7 @@ demo: install ## settlements to refunds under SIGKILL, with and without the conn
 
 # Two processes, each with a broker and a Spark of its own: most tests wait for one of them.
 test: lint ## every test, in under 10 minutes on 2 cores
-	$(BIN)/pytest -n 2 --dist loadfile tests $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile tests --ignore tests/fault/test_cluster.py $(ARGS)
 
 test-unit: install ## the pure protocol: no Spark, no Kafka
 	$(BIN)/pytest tests/unit $(ARGS)
@@ -61,8 +61,8 @@ test-spark41: $(VENV41)/.installed ## the tests of the kafka and spark tiers wit
 test-fault: install ## kills, rival drivers
 	$(BIN)/pytest tests/fault $(ARGS)
 
-test-large: install ## what the default run does on a smaller scale: take-over of 5,000 lanes
-	SPARK_EOS_TEST_LANES=5000 $(BIN)/pytest tests/kafka/test_many_lanes.py $(ARGS)
+test-large: install ## what the default run does on a smaller scale: take-over of 5,000 lanes, executors that are killed
+	SPARK_EOS_TEST_LANES=5000 $(BIN)/pytest tests/kafka/test_many_lanes.py tests/fault/test_cluster.py $(ARGS)
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

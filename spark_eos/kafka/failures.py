@@ -199,6 +199,13 @@ def transaction_failure(exception: KafkaException, doing: str, *, committing: bo
     error = error_of(exception)
     verb = classify(error, committing=committing)
     told = f"{doing}: {_told(error)}"
+    if error.code() == KafkaError.INVALID_PRODUCER_ID_MAPPING:
+        return Fenced(
+            f"{told}. The brokers have forgotten this transactional.id, since nothing was committed with it for long "
+            "(transactional.id.expiration.ms, by default 7 days); a newer producer may have it since",
+            do="Restart the query, unless another run of it is alive. If the brokers forget within less than a day, "
+            "raise transactional.id.expiration.ms.",
+        )
     if verb is Verb.FENCED:
         return Fenced(
             f"{told}. A newer producer with this transactional.id was started, or the transaction was open longer "

@@ -36,10 +36,11 @@ from spark_eos.protocol.decide import (
     ledger_lost,
     taken_over,
 )
-from spark_eos.protocol.ledger import LedgerView, QueryRow
+from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
 from spark_eos.protocol.names import Run, driver_transactional_id, lane_transactional_id
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger, Transaction
 from spark_eos.protocol.positions import Offsets, TopicPartition, is_aligned, offsets_after
+from spark_eos.protocol.reports import aligned_after, check_reports
 from spark_eos.protocol.transaction import LaneReport
 
 LEASE_S = 3600.0
@@ -50,6 +51,9 @@ LANES_AT_FIRST = 63
 
 FENCES_AT_ONCE = 16
 """Fencing one lane is mostly waiting. Each is a producer of its own: 7 threads, and about 1 MiB (measured)."""
+
+ROWS_AT_ONCE = 500
+"""Lanes' rows in one commit: about 200 KiB, and a broker takes 1 MiB at once (message.max.bytes)."""
 
 Sources = Callable[[], Iterable[TopicPartition]]
 
@@ -148,12 +152,12 @@ class QueryRun:
             LedgerLost: the query's row was deleted in the meantime.
         """
         try:
+            self._raise_unless_ours(self._ledger.query())
             self._acquire_lease()
             row = self._ledger.query()
             if row is None:
                 raise ledger_lost(self.run, batch)
-            if row.run != self.run.run:
-                raise taken_over(self.run, row)
+            self._raise_unless_ours(row)
             self._row = row
         except SparkEosError as error:
             self.close()
@@ -232,9 +236,12 @@ class QueryRun:
         query = self._sign(asked)
         if query is None or not query.at_rest:
             self._fence_lanes(query)
-        decision = self._decide_on(asked, self._ledger.view(stable=True, lanes=_lanes_that_matter(query)))
+        view = self._ledger.view(stable=True, lanes=_lanes_that_matter(query))
+        decision = self._decide_on(asked, view)
         if decision.verb is Verb.ADOPT:
             self._adopt(asked)
+        else:
+            self._renew_lanes(view)
         if self._signed().adoptions:
             self._floor = self._ledger.offsets(sources())
             if not self._floor:
@@ -246,6 +253,11 @@ class QueryRun:
         lease = held.__enter__()
         self._held, self._lease = held, lease
         lease.fence()
+
+    def _raise_unless_ours(self, row: QueryRow | None) -> None:
+        """Before a lease is taken anew too: it would fence the driver that has taken over."""
+        if row is not None and row.run != self.run.run:
+            raise taken_over(self.run, row)
 
     def _drop_lease(self) -> None:
         held, self._held, self._lease = self._held, None, None
@@ -272,6 +284,14 @@ class QueryRun:
         with self._open_transaction(lane_transactional_id(self.run.query, lane)) as transaction:
             transaction.fence()
 
+    def _renew_lanes(self, view: LedgerView) -> None:
+        """The rows of lanes that are ahead of the query, as they are: of a batch that is started again and again and
+        never sealed, brokers would forget them before the query's, which each start renews; and it is written twice."""
+        row = self._signed()
+        ahead = [lane for lane in view.lanes.values() if lane.next_batch > row.next_batch]
+        for start in range(0, len(ahead), ROWS_AT_ONCE):
+            self._commit(row, {}, ahead[start : start + ROWS_AT_ONCE])
+
     def _adopt(self, asked: _Asked) -> None:
         row = self._signed()
         adopted = replace(
@@ -297,6 +317,7 @@ class QueryRun:
     def _view_held(self, asked: _Asked) -> LedgerView:
         """The ledger, with what the brokers forget of a query without batches: this run's lease, and its row."""
         if time.monotonic() - self._committed_at >= self._lease_s:
+            self._raise_unless_ours(self._ledger.query())
             self._drop_lease()
             self._acquire_lease()
         # In this run no other lanes were started since the last seal; unless it does not know how many it starts.
@@ -310,8 +331,8 @@ class QueryRun:
 
     def _decide_on(self, asked: _Asked, view: LedgerView) -> Decision:
         # Of a run that has signed, the look is over: another run's name in the row means it was taken over.
-        if self._row is not None and view.query is not None and view.query.run != self.run.run:
-            raise taken_over(self.run, view.query)
+        if self._row is not None:
+            self._raise_unless_ours(view.query)
         policy = self._policy
         facts = BatchFacts(self.run, asked.batch, asked.lanes, view, policy.may_start, policy.may_adopt, asked.content)
         decision = decide_batch(facts)
@@ -319,13 +340,13 @@ class QueryRun:
             raise decision.error
         return decision
 
-    def _commit(self, row: QueryRow, offsets: Offsets) -> None:
+    def _commit(self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow] = ()) -> None:
         lease = self._lease
         if lease is None:
             raise AssertionError("the lease is held from the take-over on")
         try:
             lease.begin()
-            lease.commit_offsets([row], offsets)
+            lease.commit_offsets([row, *lanes], offsets)
             lease.commit()
         except BaseException:
             lease.abort()
@@ -366,30 +387,3 @@ class _Asked:
 def _lanes_that_matter(query: QueryRow | None) -> int | None:
     """How many lanes' rows can tell more than the query's: none if it was left at rest; None: all."""
     return 0 if query is not None and query.at_rest else None
-
-
-def aligned_after(before: bool | None, reports: Sequence[LaneReport]) -> bool | None:
-    """Whether the lanes' own offset commits tell what was processed, in all batches so far (see `QueryRow`)."""
-    rows = sum(report.fingerprint.rows for report in reports)
-    if not rows:
-        return before
-    ranges = [report.ranges for report in reports]
-    placed = sum(each.rows for ranges_of_lane in ranges for each in ranges_of_lane)
-    return before is not False and placed == rows and is_aligned(ranges)
-
-
-def check_reports(batch: int, lanes: int, reports: Iterable[LaneReport]) -> None:
-    """Hold that every lane of the batch has reported once, and nothing else has.
-
-    Raises:
-        SparkEosError: Spark did not run the lanes as planned; the batch stays unsealed.
-    """
-    listed = list(reports)
-    wrong = [r for r in listed if r.batch != batch]
-    if wrong or sorted(r.lane for r in listed) != list(range(lanes)):
-        told = ", ".join(f"{r.batch}/{r.lane}" for r in listed) or "none"
-        raise SparkEosError(
-            f"{lanes} lanes were started, and the reports (batch/lane) are: {told}",
-            do="Restart the query: what is committed is skipped. Report this; it is a bug in spark-eos or in Spark.",
-            batch=batch,
-        )

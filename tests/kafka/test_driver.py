@@ -352,6 +352,17 @@ def test_a_run_that_slept_until_the_brokers_forgot_its_row_and_its_lease_goes_on
     assert sorted(query.values()) == ["a", "b"]
 
 
+@pytest.mark.parametrize("single", [False, True])
+def test_a_run_that_wakes_up_after_it_was_taken_over_does_not_disturb_its_successor(query, source, single):
+    old, new = query.run("old", single=single, lease_s=0.0), query.run("new")
+    old.open(0, 2)
+    new.open(0, 2)
+    with pytest.raises(Fenced, match="run new took over"):
+        query.run("old", single=True).resume(0) if single else old.open(1, 2)
+    query.batch(new, 0, both_lanes(source))
+    assert sorted(query.values()) == list("abcd")
+
+
 def delete_group(kafka, group):
     admin = AdminClient({"bootstrap.servers": kafka.bootstrap_servers})
     admin.delete_consumer_groups([group])[group].result(10)

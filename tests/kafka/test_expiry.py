@@ -1,109 +1,179 @@
-"""What brokers forget: offsets and transactional.ids that expire, on a broker that forgets within a minute."""
+"""What brokers forget: committed offsets and transactional.ids that nobody has used for long, here for seconds."""
 
 from __future__ import annotations
 
 import time
-import uuid
+from dataclasses import dataclass
 
 import pytest
+from spark_pipe import wait_for
 from tests_support import Query, rows_of
 
 from spark_eos.errors import Fenced, LedgerLost
+from spark_eos.protocol.driver import QueryRun
+from spark_eos.protocol.transaction import Outcome
 from spark_eos.testing import EmbeddedKafka
+from spark_eos.testing.broker import run_tool
 
 FORGETFUL = {
     "offsets.retention.minutes": "1",
     "offsets.retention.check.interval.ms": "500",
-    "transactional.id.expiration.ms": "3000",
+    "transactional.id.expiration.ms": "5000",
     "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
 }
+SOURCE = "in"
+PLACES = [(SOURCE, 0), (SOURCE, 1), (SOURCE, 2)]
 
 
 @pytest.fixture(scope="module")
-def forgetful():
+def kafka():
     with EmbeddedKafka(config=FORGETFUL) as broker:
+        broker.create_topic(SOURCE, partitions=len(PLACES))
         yield broker
 
 
-@pytest.fixture
-def make(forgetful):
-    """Makes queries, with a source topic of two partitions each."""
+def two_lanes(values: str, first: int):
+    """A row from each of two source partitions, each in a lane of its own."""
+    return [[rows_of(value, (SOURCE, lane, first))] for lane, value in enumerate(values)]
 
-    def query(name: str) -> tuple[Query, str]:
-        unique = f"{name}-{uuid.uuid4().hex[:6]}"
-        forgetful.create_topic(f"out-{unique}")
-        forgetful.create_topic(f"in-{unique}", partitions=2)
-        return Query(forgetful.bootstrap_servers, unique, f"out-{unique}"), f"in-{unique}"
 
+def written(kafka, name: str, **run) -> tuple[Query, QueryRun]:
+    """A query that has written batch 0, and its run, still alive."""
+    kafka.create_topic(f"out-{name}")
+    query = Query(kafka.bootstrap_servers, name, f"out-{name}")
+    alive = query.run(**run)
+    query.batch(alive, 0, two_lanes("ab", 0), log_offsets=dict.fromkeys(PLACES, 1))
+    return query, alive
+
+
+# --- transactional.ids alone ------------------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def without_ids(kafka):
+    """Queries whose transactional.ids are forgotten, and their offsets are not."""
+    queries = {name: written(kafka, name) for name in ("id-restarted", "id-alive", "id-sealing")}
+    queries["id-sealing"][1].open(1, 2)
+    command = ["--bootstrap-server", kafka.bootstrap_servers, "list"]
+    wait_for(lambda: "id-" not in run_tool("org.apache.kafka.tools.TransactionsCommand", command))
+    assert all(query.ledger.query() for query, _ in queries.values())
+    return queries
+
+
+def test_a_new_run_takes_over_though_all_its_ids_are_forgotten(without_ids):
+    query, _ = without_ids["id-restarted"]
+    query.batch(query.run(), 1, two_lanes("cd", 1))
+    assert query.values() == list("abcd")
+
+
+def test_a_lease_that_is_forgotten_ends_the_run_and_says_why_and_the_next_goes_on(without_ids):
+    query, alive = without_ids["id-alive"]
+    with pytest.raises(Fenced, match=r"INVALID_PRODUCER_ID_MAPPING.*transactional\.id\.expiration\.ms.*Restart"):
+        query.batch(alive, 1, [*two_lanes("cd", 1), []])
+    query.batch(query.run(), 1, two_lanes("cd", 1))
+    assert query.values() == list("abcd")
+
+
+def test_a_batch_that_outlasts_its_lease_is_made_good_by_the_next_run(without_ids):
+    query, alive = without_ids["id-sealing"]
+    reports = [query.lane(alive, 1, rows, lane, 2) for lane, rows in enumerate(two_lanes("cd", 1))]
+    with pytest.raises(Fenced, match=r"transactional\.id\.expiration\.ms"):
+        alive.seal(1, 2, reports, {})
+    again = query.batch(query.run(), 1, two_lanes("cd", 1))
+    assert {report.outcome for report in again} == {Outcome.SKIPPED}
+    assert query.values() == list("abcd")
+
+
+# --- offsets ----------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Busy:
+    """A query that sealed a batch without rows every second, until what the others had was forgotten."""
+
+    query: Query
+    run: QueryRun
+    batch: int = 1
+
+    def go_on(self) -> None:
+        # Partition 2 is left out: what nobody commits again is forgotten.
+        self.query.batch(self.run, self.batch, [[], []], log_offsets=dict.fromkeys(PLACES[:2], 1))
+        self.batch += 1
+
+
+@pytest.fixture(scope="module")
+def stuck(kafka):
+    """A batch of which lane 0 is committed, and lane 1 fails however often the query is started."""
+    query, alive = written(kafka, "stuck")
+    alive.open(1, 2)
+    query.lane(alive, 1, two_lanes("cd", 1)[0], 0, 2)
     return query
 
 
-def wait_for(what, seconds: float = 100) -> None:
-    deadline = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < deadline, "the broker does not forget"
-        time.sleep(0.3)
+@pytest.fixture(scope="module")
+def aged(kafka, stuck, without_ids):
+    """Queries that slept until brokers had forgotten their offsets too, and others that did not sleep."""
+    assert without_ids, "they are written first, and their tests need their offsets"
+    busy = Busy(*written(kafka, "busy", lease_s=0.0))
+    asleep = {"stopped": written(kafka, "stopped"), "alive": written(kafka, "alive")}
+    asleep["patient"] = written(kafka, "patient", lease_s=0.0)
 
-
-def write(query, run, batch, source, letter):
-    rows = [[rows_of(letter, (source, 0, batch))]]
-    ends = {(source, 0): batch + 1, (source, 1): 0}
-    return query.batch(run, batch, rows, [(source, 0), (source, 1)], str(batch), ends)
-
-
-def test_expired_offsets_are_told_apart_from_a_new_query_and_a_running_querys_do_not_expire(make):
-    """One wait of a minute for all: nobody else's test need wait for it."""
-    (down, source), (awake, other) = make("down"), make("awake")
-    write(down, down.run(), 0, source, "a")
-    live = awake.run()
-    write(awake, live, 0, other, "a")
-    batch = 0
-
-    def gone() -> bool:
-        nonlocal batch
-        batch += 1
-        write(awake, live, batch, other, "b")
+    def forgotten() -> bool:
         time.sleep(1)
-        return down.ledger.query() is None
+        busy.go_on()
+        stuck.run().open(1, 2)
+        return not any(query.ledger.query() for query, _ in asleep.values())
 
-    wait_for(gone)
-    # The query that was down: nobody can tell what it wrote.
-    with pytest.raises(LedgerLost, match=r"expired.*offsets\.retention\.minutes"):
-        write(down, down.run(), 1, source, "b")
-    write(down, down.run(may_start=True), 1, source, "b")
-    assert down.values() == ["a", "b"]
-    # The one that ran: its idle source partition's offset, which no row has moved for a minute, is there, so it can
-    # be adopted. Its lane's row is as old as its last batch.
-    committed = awake.ledger._committed([(other, 1)], stable=True)
-    assert [each.offset for each in committed] == [0]
-    write(awake, live, batch + 1, other, "c")
-    assert sorted(awake.values()) == sorted("a" + "b" * batch + "c")
+    wait_for(forgotten, 120)
+    return asleep | {"busy": busy}
 
 
-def test_a_query_that_was_down_until_its_ids_expired_carries_on(make):
-    query, source = make("ids")
-    write(query, query.run(), 0, source, "a")
-    time.sleep(6)  # twice the expiry; nothing can be asked that would not make the ids anew
-    write(query, query.run(), 1, source, "b")
-    assert query.values() == ["a", "b"]
+def test_offsets_forgotten_of_a_query_that_did_not_run_are_refused_and_started_anew_when_asked(aged):
+    query, _ = aged["stopped"]
+    with pytest.raises(LedgerLost, match=r"offsets expired.*on\.missing\.ledger=start"):
+        query.batch(query.run(), 1, two_lanes("cd", 1))
+    query.batch(query.run(may_start=True), 1, two_lanes("cd", 1))
+    query.batch(query.run(), 2, two_lanes("ef", 2))
+    assert query.values() == list("abcdef")
 
 
-def test_a_run_that_slept_until_its_lease_expired_takes_it_anew(make):
-    query, source = make("sleeper")
-    run = query.run(lease_s=1.0)
-    write(query, run, 0, source, "a")
-    time.sleep(6)
-    write(query, run, 1, source, "b")
-    assert query.values() == ["a", "b"]
+def test_a_run_that_takes_its_lease_anew_sleeps_as_long_as_it_likes(aged):
+    query, alive = aged["patient"]
+    query.batch(alive, 1, two_lanes("cd", 1))
+    query.batch(query.run(), 2, two_lanes("ef", 2))
+    assert query.values() == list("abcdef")
 
 
-def test_a_lease_that_expired_unnoticed_says_what_to_do_and_the_next_run_carries_on(make):
-    query, source = make("unnoticed")
-    run = query.run()
-    write(query, run, 0, source, "a")
-    time.sleep(6)
-    with pytest.raises(Fenced, match="newer producer") as raised:
-        write(query, run, 1, source, "b")
-    assert raised.value.do
-    write(query, query.run(), 1, source, "b")
-    assert query.values() == ["a", "b"]
+def test_a_run_that_trusts_a_lease_forgotten_ends_and_the_next_asks(aged):
+    """Brokers that forget within less than the lease's hour: never a second writing, and never a silent one."""
+    query, alive = aged["alive"]
+    with pytest.raises(Fenced, match=r"transactional\.id\.expiration\.ms"):
+        query.batch(alive, 1, two_lanes("cd", 1))
+    with pytest.raises(LedgerLost):
+        query.run().open(1, 2)
+    query.batch(query.run(may_start=True), 1, two_lanes("cd", 1))
+    assert query.values() == list("abcd")
+
+
+def test_an_idle_source_partition_keeps_its_offset_while_the_query_runs(aged):
+    assert aged["busy"].query.ledger.offsets(PLACES) == {(SOURCE, 0): 1, (SOURCE, 1): 1, (SOURCE, 2): 0}
+
+
+def test_a_lanes_row_forgotten_before_the_querys_costs_and_doubles_nothing(aged):
+    busy = aged["busy"]
+    query, batch = busy.query, busy.batch
+    view = query.ledger.view(stable=True)
+    assert (view.query.next_batch, view.lanes) == (batch, {})
+    busy.run.open(batch, 2, content="content")
+    query.lane(busy.run, batch, two_lanes("cd", 1)[0], 0, 2, content="content")
+    reports = query.batch(query.run(), batch, two_lanes("cd", 1))
+    assert [report.outcome for report in reports] == [Outcome.SKIPPED, Outcome.COMMITTED]
+    assert query.values() == list("abcd")
+
+
+@pytest.mark.usefixtures("aged")
+def test_a_half_committed_batch_is_known_as_long_as_the_query_is_started_now_and_then(stuck):
+    """Each start renews the query's row; were the lane's forgotten meanwhile, its rows would be written twice."""
+    reports = stuck.batch(stuck.run(), 1, two_lanes("cd", 1), content=None)
+    assert [report.outcome for report in reports] == [Outcome.SKIPPED, Outcome.COMMITTED]
+    assert stuck.values() == list("abcd")

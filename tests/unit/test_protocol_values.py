@@ -7,10 +7,10 @@ import json
 import pytest
 
 from spark_eos.errors import LedgerUnreadable, SparkEosError
-from spark_eos.protocol.driver import check_reports
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow, decode_lane, decode_query
 from spark_eos.protocol.names import driver_transactional_id, lane_partition, lane_transactional_id
 from spark_eos.protocol.positions import Fingerprint, SourceRange, Tally, is_aligned, offsets_after, offsets_in_log
+from spark_eos.protocol.reports import check_reports
 from spark_eos.protocol.transaction import LaneReport, Outcome
 
 QUERY = QueryRow(
