@@ -156,7 +156,7 @@ class KafkaEosWriter(DataSourceArrowWriter):
         self._opened = open_batch(run, 0, A_WRITE, self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LaneMessage:
-        """One lane's attempt, in a task; of a write that is whole already, not even the rows are computed."""
+        """One lane's attempt, in a task; nothing of a write that is whole already."""
         if self._opened.skip:
             return LaneMessage(self._opened.job.run, None)
         return self._opened.write(iterator)

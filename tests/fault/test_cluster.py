@@ -89,6 +89,6 @@ def test_an_executor_killed_in_the_middle_of_a_lane_costs_no_row_and_doubles_non
         each for each in psutil.Process(worker).parents() if "CoarseGrainedExecutorBackend" in str(each.cmdline())
     ]
     executor.send_signal(signal.SIGKILL)
-    told, _ = process.communicate(timeout=90)
+    told, _ = process.communicate(timeout=200)
     assert process.returncode == 0, told
     assert found(start.pipe) == values
