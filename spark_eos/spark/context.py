@@ -9,6 +9,7 @@ from pyspark.sql import DataFrame, SparkSession
 from spark_eos.errors import UnsupportedError, UsageError
 from spark_eos.options import SinkOptions
 from spark_eos.spark.logged import UNKNOWN, LoggedBatch
+from spark_eos.spark.versions import offset_metadata
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
@@ -104,7 +105,7 @@ class ClassicBatch:
         entry = query.offsetLog().get(self.batch) if query is not None else None
         if entry is None or entry.isEmpty():
             return UNKNOWN
-        sources, metadata = entry.get().offsets(), entry.get().metadataOpt()
+        sources, metadata = entry.get().offsets(), offset_metadata(entry.get())
         found = (sources.apply(index) for index in range(sources.size()))
         planned_at = metadata.get().batchTimestampMs() / 1000 if metadata.isDefined() else None
         return LoggedBatch([str(each.get().json()) for each in found if each.isDefined()], planned_at)

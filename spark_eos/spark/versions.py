@@ -1,4 +1,4 @@
-"""Spark 4.1 beside 4.2: what it does not give to Python sources, and how the source does without. All of it is here.
+"""Spark 4.1 beside 4.2: what it does not give to Python sources, and how source and sink do without. All of it is here.
 
 Spark 4.2 hands `latestOffset` the start of the batch and a limit, and asks for `Trigger.AvailableNow` and for the lag.
 Spark 4.1 calls `latestOffset()` and asks for nothing else. With `Trigger.AvailableNow` it runs one batch.
@@ -67,6 +67,7 @@ __all__ = [
     "SupportsTriggerAvailableNow",
     "arrow_type",
     "as_spark_asks",
+    "offset_metadata",
 ]
 
 log = logging.getLogger(__name__)
@@ -134,3 +135,8 @@ class Spark41StreamReader(DataSourceStreamReader):
                 left,
             )
         self._began = True
+
+
+def offset_metadata(entry: Any) -> Any:
+    """The metadata of an entry of the offset log, a Scala Option, from the JVM's object."""
+    return entry.metadata() if SPARK_41 else entry.metadataOpt()
