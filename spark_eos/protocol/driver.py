@@ -20,11 +20,10 @@ takes over and opens the batch, and another resumes and seals it.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
+from time import monotonic
 
 from spark_eos.errors import Fenced, SparkEosError
 from spark_eos.protocol.decide import (
@@ -38,9 +37,11 @@ from spark_eos.protocol.decide import (
 )
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
 from spark_eos.protocol.names import Run, driver_transactional_id, lane_transactional_id
+from spark_eos.protocol.parallel import ForEach, at_once
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger, Transaction
 from spark_eos.protocol.positions import Offsets, TopicPartition, is_aligned, offsets_after
 from spark_eos.protocol.reports import aligned_after, check_reports
+from spark_eos.protocol.stats import Clock
 from spark_eos.protocol.transaction import LaneReport
 
 LEASE_S = 3600.0
@@ -48,9 +49,6 @@ LEASE_S = 3600.0
 
 LANES_AT_FIRST = 63
 """Lanes that the ledger has room for at least, where a batch's number of lanes is not known: it can still grow."""
-
-FENCES_AT_ONCE = 16
-"""Fencing one lane is mostly waiting. Each is a producer of its own: 7 threads, and about 1 MiB (measured)."""
 
 ROWS_AT_ONCE = 500
 """Lanes' rows in one commit: about 200 KiB, and a broker takes 1 MiB at once (message.max.bytes)."""
@@ -90,6 +88,8 @@ class QueryRun:
         now: the time as the ledger shows it, ISO 8601.
         single: the run is one batch only, so the next one signs before it starts.
         lease_s: see `LEASE_S`.
+        clock: by which the lease's age is told.
+        for_each: how lanes are fenced; all at once, by default.
     """
 
     def __init__(
@@ -102,10 +102,13 @@ class QueryRun:
         *,
         single: bool = False,
         lease_s: float = LEASE_S,
+        clock: Clock = monotonic,
+        for_each: ForEach = at_once,
     ) -> None:
         self.run, self._ledger, self._policy, self._now = run, ledger, policy, now
         self._open_transaction, self._single, self._lease_s = open_transaction, single, lease_s
-        self._committed_at = time.monotonic()
+        self._clock, self._for_each = clock, for_each
+        self._committed_at = clock()
         self._held: AbstractContextManager[Transaction] | None = None
         self._lease: Transaction | None = None
         self._row: QueryRow | None = None
@@ -275,10 +278,7 @@ class QueryRun:
     def _fence_lanes(self, query: QueryRow | None) -> None:
         """What older runs may have left open; `query` is the row of before this run signed it."""
         lanes = LedgerView(query, self._ledger.view(stable=False).lanes).lanes_to_fence
-        with ThreadPoolExecutor(FENCES_AT_ONCE, "spark-eos fence") as pool:
-            # After an error no further fence begins, those under way are waited for, and it is raised here.
-            for _ in pool.map(self._fence_lane, range(lanes)):
-                pass
+        self._for_each(self._fence_lane, range(lanes))
 
     def _fence_lane(self, lane: int) -> None:
         with self._open_transaction(lane_transactional_id(self.run.query, lane)) as transaction:
@@ -316,7 +316,7 @@ class QueryRun:
 
     def _view_held(self, asked: _Asked) -> LedgerView:
         """The ledger, with what the brokers forget of a query without batches: this run's lease, and its row."""
-        if time.monotonic() - self._committed_at >= self._lease_s:
+        if self._clock() - self._committed_at >= self._lease_s:
             self._raise_unless_ours(self._ledger.query())
             self._drop_lease()
             self._acquire_lease()
@@ -352,7 +352,7 @@ class QueryRun:
             lease.abort()
             self.close()
             raise
-        self._row, self._committed_at = row, time.monotonic()
+        self._row, self._committed_at = row, self._clock()
 
     def _signed(self) -> QueryRow:
         if self._row is None:

@@ -1,0 +1,21 @@
+"""The same for many lanes, several at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+
+LANES_AT_ONCE = 16
+"""Fencing one lane is mostly waiting. Each is a producer of its own: 7 threads, and about 1 MiB (measured)."""
+
+ForEach = Callable[[Callable[[int], None], Iterable[int]], None]
+
+
+def at_once(act: Callable[[int], None], numbers: Iterable[int]) -> None:
+    """Do something for each number, in threads.
+
+    After an error no further one begins, those under way are waited for, and it is raised.
+    """
+    with ThreadPoolExecutor(LANES_AT_ONCE, "spark-eos") as pool:
+        for _ in pool.map(act, numbers):
+            pass

@@ -1,0 +1,1 @@
+"""Kafka in memory: see `kafka.SimulatedKafka`."""
