@@ -8,7 +8,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help machine install demo test test-unit test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
-  bench-staging docs lock clean
+  bench-staging docs lock fault clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -89,6 +89,9 @@ lock: install ## resolve requirements.lock anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra jobs --extra schema-registry --extra metrics --group dev --universal \
 	  --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
+
+fault: install ## the fault matrix: kills, stops and broker failures, each run checked (RUNS=25 ARGS="--only kill-before-init")
+	PYTHONPATH=jobs $(BIN)/python reliability/fault.py $(if $(RUNS),--runs $(RUNS)) $(ARGS)
 
 clean: ## remove what the build and the tests made
 	rm -rf $(VENV) $(VENV41) .pytest_cache .mypy_cache .ruff_cache spark-warehouse

@@ -1,0 +1,271 @@
+"""Faults that a process of Spark does to itself: at a point of a lane in a worker, or of a batch in the driver.
+
+Nothing is replaced: methods of the sink's own client are wrapped, so that the real one runs before or while the fault
+happens. Each fault happens once. It leaves a mark, `marks/<batch>-<lane>` or `marks/<batch>-driver`, before it does.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import signal
+import socket
+import subprocess
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import psutil
+
+from spark_eos.kafka.producer import KafkaTransaction
+from spark_eos.spark.run import SinkRun
+
+STEPS = ("fence", "check", "write", "flush", "offsets", "commit", "report")
+"""Points that are steps of the lane: the fault comes before them."""
+BEGUN, HALF, COMMITTING, UNANSWERED = "begun", "half", "committing", "unanswered"
+"""After begin; when some rows are in the log and some are not; up to 5 ms into commit; and when EndTxn is with a broker
+that does not run just now."""
+
+KILL, EXECUTOR, STOP, CUT = "kill", "executor", "stop", "cut"
+"""SIGKILL of the worker; of its executor too; SIGSTOP and later SIGCONT; cut off from Spark, which starts another."""
+
+PLANNED, WRITTEN, SEALED = "planned", "written", "sealed"
+"""Of the driver: the batch is in the offset log, not opened; its lanes are committed; sealed, not in the commit log."""
+
+BROKER_PAUSE_S = 1.0
+NEVER_S = 20
+
+
+@dataclass(frozen=True)
+class LaneFault:
+    """One fault of one lane.
+
+    Args:
+        lane: which one.
+        point: one of STEPS, or BEGUN, HALF, COMMITTING, UNANSWERED.
+        action: KILL, EXECUTOR, STOP or CUT.
+        seconds: how long a STOP lasts; how long a CUT waits once the second attempt is at `meet`.
+        meet: step of the second attempt that a CUT waits for.
+    """
+
+    lane: int
+    point: str
+    action: str = KILL
+    seconds: float = 0.0
+    meet: str = "fence"
+
+
+@dataclass(frozen=True)
+class Marks:
+    """What happened, as files that outlive whoever wrote them."""
+
+    folder: str
+
+    def write(self, name: str, **facts: Any) -> None:
+        """Appear at once and whole."""
+        path = Path(self.folder, name)
+        draft = path.with_name(f".{name}-{os.getpid()}-{threading.get_ident()}")
+        draft.write_text(json.dumps({"at": time.time(), "pid": os.getpid(), **facts}))
+        draft.rename(path)
+
+    def read(self, name: str) -> dict[str, Any] | None:
+        path = Path(self.folder, name)
+        return json.loads(path.read_text()) if path.exists() else None
+
+
+@dataclass(frozen=True)
+class WorkerFaults:
+    """For `before_step`: does the planned faults of each lane, once.
+
+    Args:
+        plan: batch to faults.
+        folder: of the marks.
+        broker_pid: of the broker that UNANSWERED stops.
+    """
+
+    plan: Mapping[int, Sequence[LaneFault]]
+    folder: str
+    broker_pid: int
+
+    def __call__(self, step: str, task: Any) -> None:
+        for fault in self.plan.get(task.batch, ()):
+            if fault.lane == task.lane:
+                _Attempt(fault, Marks(self.folder), f"{task.batch}-{task.lane}", self.broker_pid).comes_to(step)
+
+
+@dataclass(frozen=True)
+class _Attempt:
+    fault: LaneFault
+    marks: Marks
+    name: str
+    broker_pid: int
+
+    def comes_to(self, step: str) -> None:
+        done = self.marks.read(self.name)
+        if done is None:
+            if step == self.fault.point:
+                self._act()
+            elif step == "peek" and self.fault.point in ARMS:
+                ARMS[self.fault.point](self)
+        elif done["pid"] != os.getpid():
+            self.marks.write(f"{self.name}.second-{step}")
+        elif self.fault.action == CUT:
+            self.marks.write(f"{self.name}.first-{step}")
+
+    def _act(self) -> None:
+        self.marks.write(self.name, point=self.fault.point, action=self.fault.action)
+        ACTIONS[self.fault.action](self)
+
+    # --- points that are no steps ------------------------------------------------------------------------------
+
+    def arm_begun(self) -> None:
+        def begun(transaction: KafkaTransaction, real: Callable[..., Any]) -> None:
+            real(transaction)
+            self._act()
+
+        _wrap("begin", begun)
+
+    def arm_half(self) -> None:
+        calls = []
+
+        def half(transaction: KafkaTransaction, real: Callable[..., Any], rows: Any) -> Any:
+            if calls:
+                transaction.flush()  # what was written so far is in the log
+                self._act()
+            calls.append(1)
+            return real(transaction, rows)
+
+        _wrap("write", half)
+
+    def arm_committing(self) -> None:
+        def committing(transaction: KafkaTransaction, real: Callable[..., Any]) -> None:
+            delay = random.uniform(0, 0.005)
+            threading.Timer(delay, self._act).start()
+            real(transaction)
+            time.sleep(NEVER_S)
+
+        _wrap("commit", committing)
+
+    def arm_unanswered(self) -> None:
+        def unanswered(transaction: KafkaTransaction, real: Callable[..., Any]) -> None:
+            _stop(self.broker_pid, BROKER_PAUSE_S)
+            before = _unread()
+            threading.Thread(target=real, args=[transaction], daemon=True).start()
+            deadline = time.monotonic() + 0.9 * BROKER_PAUSE_S
+            while time.monotonic() < deadline:
+                if _unread() > before:
+                    self._act()
+                time.sleep(0.002)
+            self.kill()  # without a mark: the fault did not happen
+
+        _wrap("commit", unanswered)
+
+    # --- actions ------------------------------------------------------------------------------------------------
+
+    def kill(self) -> None:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+    def executor(self) -> None:
+        """The executor's JVM, then the processes between it and this one."""
+        parents = psutil.Process().parents()
+        place = next(i for i, each in enumerate(parents) if "CoarseGrainedExecutorBackend" in str(each.cmdline()))
+        for process in reversed(parents[: place + 1]):
+            process.kill()
+        self.kill()
+
+    def stop(self) -> None:
+        _stop(os.getpid(), self.fault.seconds)
+        self.marks.write(f"{self.name}.resumed")
+
+    def cut(self) -> None:
+        """Spark takes the task for failed and would end this process; it stays, and goes on beside the second one."""
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        port = int(os.environ["PYTHON_WORKER_FACTORY_PORT"])  # with spark.python.use.daemon=false
+        for connection in psutil.Process().net_connections("inet"):
+            if connection.raddr and connection.raddr.port == port:
+                with socket.socket(fileno=os.dup(connection.fd)) as to_spark:
+                    to_spark.shutdown(socket.SHUT_RDWR)
+        deadline = time.monotonic() + NEVER_S
+        while self.marks.read(f"{self.name}.second-{self.fault.meet}") is None and time.monotonic() < deadline:
+            time.sleep(0.005)
+        time.sleep(self.fault.seconds)
+        self.marks.write(f"{self.name}.resumed")
+
+
+ARMS: dict[str, Callable[[_Attempt], None]] = {
+    BEGUN: _Attempt.arm_begun,
+    HALF: _Attempt.arm_half,
+    COMMITTING: _Attempt.arm_committing,
+    UNANSWERED: _Attempt.arm_unanswered,
+}
+ACTIONS: dict[str, Callable[[_Attempt], None]] = {
+    KILL: _Attempt.kill,
+    EXECUTOR: _Attempt.executor,
+    STOP: _Attempt.stop,
+    CUT: _Attempt.cut,
+}
+
+
+def _wrap(method: str, around: Callable[..., Any]) -> None:
+    real = getattr(KafkaTransaction, method)
+    setattr(KafkaTransaction, method, lambda transaction, *given: around(transaction, real, *given))
+
+
+def _stop(pid: int, seconds: float) -> None:
+    """SIGSTOP; SIGCONT comes from a process of its own, so that it comes whatever becomes of this one."""
+    subprocess.Popen(["/bin/sh", "-c", f"sleep {seconds}; kill -CONT {pid}"], start_new_session=True)
+    os.kill(pid, signal.SIGSTOP)
+
+
+def _unread() -> int:
+    """Bytes that this process has sent and the other end of the connection has not read (Linux, loopback)."""
+    ours = {(c.raddr.port, c.laddr.port) for c in psutil.Process().net_connections("inet") if c.raddr}
+    total = 0
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, remote, _, queues, *_ = line.split()
+        if (int(local[-4:], 16), int(remote[-4:], 16)) in ours:
+            total += int(queues.split(":")[1], 16)
+    return total
+
+
+@dataclass(frozen=True)
+class DriverFaults:
+    """SIGKILL of driver and JVM, once at the planned point of a batch; Python workers are left to themselves.
+
+    Args:
+        plan: batch to PLANNED, WRITTEN or SEALED.
+        folder: of the marks.
+    """
+
+    plan: Mapping[int, str]
+    folder: str
+
+    def around(self, sink: Callable[[Any, int], None]) -> Callable[[Any, int], None]:
+        """The sink, with the points before it opens a batch and before it seals one."""
+        real = SinkRun.seal
+
+        def seal(run: SinkRun, batch: int, *given: Any) -> None:
+            self._come_to(WRITTEN, batch)
+            real(run, batch, *given)
+
+        SinkRun.seal = seal  # type: ignore[method-assign]
+
+        def write(df: Any, batch: int) -> None:
+            self._come_to(PLANNED, batch)
+            sink(df, batch)
+
+        return write
+
+    def sealed(self, batch: int) -> None:
+        """To be called once a batch is sealed, before Spark notes that it is done."""
+        self._come_to(SEALED, batch)
+
+    def _come_to(self, point: str, batch: int) -> None:
+        marks, name = Marks(self.folder), f"{batch}-driver"
+        if self.plan.get(batch) == point and marks.read(name) is None:
+            marks.write(name, point=point)
+            os.killpg(0, signal.SIGKILL)
