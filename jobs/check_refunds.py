@@ -11,7 +11,8 @@ What it checks, by number:
  7. the query's group has committed the offset of every settlement that led to a row;
  8. a read_committed reader that ran all along saw no row of an aborted transaction, and missed none of a committed one.
 
-It uses the Kafka client and nothing of spark_eos or of the job: what is due is worked out anew by check_rules.py.
+It reads with the independent checker's plain clients, and uses nothing of the connector or of the job: what is due is
+worked out anew by check_rules.py.
 """
 
 from __future__ import annotations
@@ -25,10 +26,12 @@ from typing import Annotated, Any
 
 import typer
 from check_rules import Row, expected
-from confluent_kafka import KafkaException
 from rich.console import Console
 from rich.table import Table
-from topic_log import Entry, Place, Position, Topics, TopicsMissing, digest
+
+from spark_eos.checker import CannotCheck
+from spark_eos.checker.rows import Place, Position, digest
+from spark_eos.checker.topic_log import Entry, Topics
 
 WAIT_S = 90.0
 """How long to wait for open transactions: transaction.timeout.ms is 60 s, and the broker looks every 10 s."""
@@ -139,7 +142,7 @@ def check(
     audit: str = "refund-audit",
     dead_letter: str = "settlements-dead-letter",
     group: str | None = None,
-    seen: Mapping[Position, bytes] | None = None,
+    seen: Mapping[Position, int] | None = None,
     wait_s: float = WAIT_S,
 ) -> Figures:
     """All figures, from the topics as they are now.
@@ -150,7 +153,7 @@ def check(
         wait_s: how long to wait for transactions that are open.
 
     Raises:
-        TopicsMissing: a topic does not exist.
+        CannotCheck: a topic does not exist, or nobody answers.
     """
     written = Topics(bootstrap_servers, (refunds, audit, dead_letter))
     hanging = written.hanging(wait_s)
@@ -193,11 +196,11 @@ def offsets_behind(due: Due, committed: Mapping[Place, int]) -> int:
     return sum(offset >= committed.get((topic, partition), 0) for topic, partition, offset in due.positions)
 
 
-def compare_seen(outputs: Outputs, seen: Mapping[Position, bytes] | None) -> tuple[int | None, int | None]:
+def compare_seen(outputs: Outputs, seen: Mapping[Position, int] | None) -> tuple[int | None, int | None]:
     """Rows that a live reader saw and are not committed, and committed rows that it did not see."""
     if seen is None:
         return None, None
-    final = {entry.position: digest(entry.value) for entry in outputs}
+    final = {entry.position: digest(entry.key, entry.value) for entry in outputs}
     return len(seen.items() - final.items()), len(final.items() - seen.items())
 
 
@@ -317,7 +320,7 @@ def main(
             group=group,
             wait_s=wait,
         )
-    except (TopicsMissing, TimeoutError, KafkaException) as error:
+    except CannotCheck as error:
         Console(stderr=True).print(f"can't check: {error}", markup=False)
         raise typer.Exit(2) from None
     if as_json:

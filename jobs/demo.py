@@ -29,8 +29,9 @@ from demo_runs import Checkpoint, Kill, KilledRun, Outcome, Report, RunFailed, e
 from generate_settlements import Event, generate, send
 from rich.console import Console
 from rich.status import Status
-from topic_log import LiveReader, Topics
 
+from spark_eos.checker.live import LiveReader
+from spark_eos.checker.topic_log import Topics
 from spark_eos.testing import EmbeddedKafka
 
 JOBS = Path(__file__).resolve().parent

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import psutil
-from topic_log import Topics
 
+from spark_eos.checker.topic_log import Topics
 from spark_eos.testing import leash, worker_python
 
 LOOK_EVERY_S = 0.02

@@ -23,7 +23,9 @@ from confluent_kafka import Producer
 from demo_runs import JobProcess
 from generate_settlements import Event, generate, send
 from refunds import output_rows
-from topic_log import LiveReader, Topics
+
+from spark_eos.checker.live import LiveReader
+from spark_eos.checker.topic_log import Topics
 
 HEADERS = "headers array<struct<key string, value binary>>"
 SCHEMA = f"key binary, value binary, topic string, partition int, offset bigint, {HEADERS}"
@@ -226,7 +228,7 @@ def test_aborted_rows_are_in_the_log_and_no_reader_saw_them(ledger) -> None:
         seen = reader.finish()
     figures = ledger.check(seen=seen)
     assert (figures.faults, figures.aborted_rows, len(seen)) == ({}, 20, len(rows))
-    uncommitted = {entry.position: b"" for entry in ledger.outputs.read("read_uncommitted")}
+    uncommitted = {entry.position: 0 for entry in ledger.outputs.read("read_uncommitted")}
     assert ledger.check(seen=uncommitted).aborted_rows_seen == 20 + len(rows), "rows it saw with other values"
 
 

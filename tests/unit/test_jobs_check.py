@@ -11,7 +11,9 @@ import pytest
 from check_refunds import Due, Figures, Outputs, compare, compare_seen, offsets_behind
 from check_rules import expected
 from generate_settlements import generate
-from topic_log import Entry, digest
+
+from spark_eos.checker.rows import digest
+from spark_eos.checker.topic_log import Entry
 
 GOOD = {
     "settlement_id": "STL-1",
@@ -188,8 +190,8 @@ def test_each_seeded_bug_is_caught(bug: Bug, faults: set[str]) -> None:
 
 def test_what_a_live_reader_saw() -> None:
     outputs = right_outputs()
-    right = {entry.position: digest(entry.value) for entry in outputs}
-    aborted = {("refunds", 0, 10_000): digest(b"aborted")}
+    right = {entry.position: digest(entry.key, entry.value) for entry in outputs}
+    aborted = {("refunds", 0, 10_000): digest(b"k", b"aborted")}
     assert compare_seen(outputs, None) == (None, None)
     assert compare_seen(outputs, right) == (0, 0)
     assert compare_seen(outputs, right | aborted) == (1, 0)

@@ -1,4 +1,4 @@
-"""One direction: protocol imports only the standard library, kafka the protocol, spark both."""
+"""One direction: protocol imports only the standard library, kafka that, spark both. The checker stands alone."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ ALLOWED = {
         set(sys.stdlib_module_names) | {"pyspark", "pyarrow"},
         OURS | SOURCE | {"spark_eos.protocol", "spark_eos.kafka", "spark_eos.spark"},
     ),
+    "checker": (set(sys.stdlib_module_names) | {"confluent_kafka", "typer", "rich"}, {"spark_eos.checker"}),
 }
 
 
@@ -46,6 +47,12 @@ def test_a_layer_imports_only_what_is_below_it(layer):
         for name in imports(file):
             allowed = inside(name, ours) if name.startswith("spark_eos") else name.split(".")[0] in foreign
             assert allowed, f"{file.relative_to(ROOT)} imports {name}"
+
+
+def test_nothing_of_the_connector_imports_the_checker():
+    for file in ROOT.rglob("*.py"):
+        if file.parent != ROOT / "checker":
+            assert not any(inside(name, {"spark_eos.checker"}) for name in imports(file)), file.relative_to(ROOT)
 
 
 def test_only_failures_names_error_codes():
