@@ -20,7 +20,7 @@ from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
 
 from spark_eos.errors import BrokerUnreachable, RecordTooLarge, SparkEosError
 from spark_eos.kafka.admin import REQUEST_TIMEOUT_S
-from spark_eos.kafka.config import SMALL_CLUSTER, producer_settings
+from spark_eos.kafka.config import SMALL_CLUSTER, producer_settings, transaction_timeout_ms
 from spark_eos.kafka.deadletters import DeadLetters
 from spark_eos.kafka.failures import (
     Verb,
@@ -43,9 +43,6 @@ log = logging.getLogger("spark_eos.kafka")
 
 CALL_TIMEOUT_S = 30.0
 """For each transactional call but the flush. Long enough for a broker's restart or a coordinator's move."""
-
-TRANSACTION_TIMEOUT_MS = 60_000
-"""The client's own default of transaction.timeout.ms."""
 
 FULL_QUEUE_WAITS_S = (0.001, 0.1)
 """How long to wait for room in the client's queue: the first time, doubled each time, and at most."""
@@ -81,7 +78,7 @@ class ProducerFactory:
     @property
     def transaction_timeout_s(self) -> float:
         """Seconds that the broker lets a transaction be open."""
-        return int(self.client.get("transaction.timeout.ms", TRANSACTION_TIMEOUT_MS)) / 1000
+        return transaction_timeout_ms(self.client) / 1000
 
     @contextlib.contextmanager
     def open(

@@ -4,27 +4,15 @@ from __future__ import annotations
 
 import pytest
 from confluent_kafka import KafkaException, Producer
-from proxy import Api, Effect, proxied_kafka
+from proxy import Api, Effect
 from tests_support import committed_values
 
 QUIET = {"enable.sparse.connections": "false", "log_level": 0}
 
 
-@pytest.fixture(scope="module")
-def proxied():
-    with proxied_kafka() as pair:
-        yield pair
-
-
 @pytest.fixture
 def bootstrap(proxied) -> str:
     return proxied[0].bootstrap_servers
-
-
-@pytest.fixture
-def proxy(proxied):
-    proxied[1].disarm()
-    return proxied[1]
 
 
 @pytest.fixture

@@ -1,0 +1,36 @@
+"""An answer that never comes costs a lane one wait, and not its attempt."""
+
+from __future__ import annotations
+
+import pytest
+from proxy import Api, Effect
+from tests_support import Query, rows_of
+
+from spark_eos.kafka.config import producer_settings
+from spark_eos.protocol.transaction import Outcome
+
+
+@pytest.mark.parametrize("api", Api)
+def test_a_lane_asks_again_and_commits(proxied, proxy, query_id, api):
+    kafka, _ = proxied
+    kafka.create_topic(query_id)
+    # With librdkafka's own time-outs, an attempt that lost the answer to its Produce or its TxnOffsetCommit fails.
+    query = Query(kafka.bootstrap_servers, query_id, query_id, client={"transaction.timeout.ms": "6000"})
+    run = query.run()
+    run.open(0, 1)
+    lost = proxy.arm(api, Effect.DROP_ANSWER, containing=f"{query_id}-0".encode())
+    assert query.lane(run, 0, [rows_of("ab")]).outcome is Outcome.COMMITTED
+    assert lost.over
+    assert query.values() == ["a", "b"]
+
+
+def test_an_answer_is_lost_before_the_transaction_is():
+    def lost_after(**client: str) -> str:
+        return producer_settings({name.replace("_", "."): value for name, value in client.items()}, "id", 1)[
+            "socket.timeout.ms"
+        ]
+
+    assert lost_after() == "10000"
+    assert lost_after(transaction_timeout_ms="900000") == "10000"
+    assert lost_after(transaction_timeout_ms="6000") == "2000"
+    assert lost_after(socket_timeout_ms="60000") == "60000"
