@@ -98,8 +98,8 @@ def lost_after_ms(client: Mapping[str, str]) -> int:
     """After how many milliseconds a producer takes an answer for lost, and sends the request again.
 
     librdkafka's own default is as long as the transaction may be open, so that one lost answer costs the attempt: with
-    60 s, a Produce or a TxnOffsetCommit 61 s, an InitProducerId or an EndTxn 30 s. With 10 s each of them took 10 to 12 s
-    and the same attempt committed (measured). A third of a shorter transaction, so that there is time to try again.
+    60 s, a Produce or a TxnOffsetCommit 61 s, an InitProducerId or an EndTxn 30 s. With 10 s each of them took 10 to
+    12 s, and the same attempt committed (measured). A third of a shorter transaction: there is time to try again.
     """
     return min(LOST_AFTER_MS, transaction_timeout_ms(client) // 3)
 
