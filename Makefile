@@ -7,7 +7,7 @@ BIN41 := $(VENV41)/bin
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
-.PHONY: help machine install demo test test-unit test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
+.PHONY: help machine install demo test test-unit test-simulation test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
   bench-staging docs lock fault clean
 
 help: ## what can be made
@@ -47,15 +47,18 @@ test: lint ## every test, in under 10 minutes on 2 cores
 test-unit: install ## the pure protocol: no Spark, no Kafka
 	$(BIN)/pytest tests/unit $(ARGS)
 
+test-simulation: install ## SimulatedKafka: the same contract as a real broker's, without one
+	$(BIN)/pytest tests/simulation tests/contract -k simulat $(ARGS)
+
 test-kafka: install ## against a real broker
-	$(BIN)/pytest tests/kafka $(ARGS)
+	$(BIN)/pytest tests/kafka tests/contract -k 'not simulated' $(ARGS)
 
 test-spark: install ## against a real broker and Spark
 	$(BIN)/pytest tests/spark $(ARGS)
 
 # Spark 4.1 itself leaves sockets open after each collect(). The demo's job is left out: it is written for the pinned Spark.
 test-spark41: $(VENV41)/.installed ## the tests of the kafka and spark tiers with Spark 4.1
-	$(BIN41)/pytest -n 2 --dist loadfile -W 'ignore:unclosed <socket.socket:ResourceWarning' tests/kafka tests/spark \
+	$(BIN41)/pytest -n 2 --dist loadfile -W 'ignore:unclosed <socket.socket:ResourceWarning' tests/kafka tests/contract tests/spark \
 	  --ignore tests/spark/test_job.py $(ARGS)
 
 test-fault: install ## kills, rival drivers

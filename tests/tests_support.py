@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -15,7 +16,7 @@ from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.options import ClientSettings
 from spark_eos.protocol.driver import Policy, QueryRun
 from spark_eos.protocol.names import LaneTask, Run
-from spark_eos.protocol.ports import LanePorts
+from spark_eos.protocol.ports import LanePorts, QueryLedger, Transaction
 from spark_eos.protocol.transaction import LaneReport, run_lane
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.testing import wait_for_markers
@@ -64,36 +65,29 @@ def committed_messages(bootstrap: str, topic: str, isolation: str = "read_commit
         consumer.close()
 
 
-@dataclass
-class Query:
-    """One query id on one cluster; `run()` starts runs of it, `lane()` writes a lane as a Spark task would."""
+class QueryCalls:
+    """`run()` starts runs of a query, `lane()` writes a lane as a Spark task would; whatever brokers there are."""
 
-    bootstrap: str
     query: str
     topic: str
-    client: dict[str, str] = field(default_factory=dict)
-    ledger_topic: str = "spark-eos-ledger"
-    call_timeout_s: float = 30.0
+    ledger: QueryLedger
+    timing: dict[str, object] = {}  # noqa: RUF012
+    """How a run tells the time and fences lanes, where it is not as usual."""
 
-    def __post_init__(self) -> None:
-        settings = ClientSettings({"bootstrap.servers": self.bootstrap, **self.client})
-        self.cluster = Cluster(settings)
-        self.ledger = KafkaLedger(self.cluster, settings, 1, self.ledger_topic, self.query)
-        metadata = self.ledger.group_metadata()
-        self.factory = ProducerFactory(settings, 1, self.ledger_topic, metadata, self.call_timeout_s)
+    @property
+    def ports(self) -> LanePorts:
+        raise NotImplementedError
+
+    def open(self, transactional_id: str) -> AbstractContextManager[Transaction]:
+        """A fresh producer."""
+        return self.ports.open_transaction(transactional_id)
 
     def run(
         self, run: str | None = None, checkpoint: str = "checkpoint", single=False, lease_s=3600.0, **policy: bool
     ) -> QueryRun:
         identity = Run(self.query, checkpoint, run or f"run-{uuid.uuid4().hex[:6]}")
-        kept = {"single": single, "lease_s": lease_s}
-        return QueryRun(
-            identity, self.ledger, self.factory.open, Policy(**policy), lambda: "2026-01-01T00:00:00Z", **kept
-        )
-
-    @property
-    def ports(self) -> LanePorts:
-        return LanePorts(self.ledger, self.factory.open, self.factory.transaction_timeout_s)
+        kept = {"single": single, "lease_s": lease_s, **self.timing}
+        return QueryRun(identity, self.ledger, self.open, Policy(**policy), lambda: "2026-01-01T00:00:00Z", **kept)
 
     def lane(
         self,
@@ -132,11 +126,34 @@ class Query:
         run.seal(batch, count, reports, log_offsets or {}, content)
         return reports
 
+    def but(self, **changes):
+        return replace(self, **changes)
+
+
+@dataclass
+class Query(QueryCalls):
+    """One query id on one real cluster."""
+
+    bootstrap: str
+    query: str
+    topic: str
+    client: dict[str, str] = field(default_factory=dict)
+    ledger_topic: str = "spark-eos-ledger"
+    call_timeout_s: float = 30.0
+
+    def __post_init__(self) -> None:
+        settings = ClientSettings({"bootstrap.servers": self.bootstrap, **self.client})
+        self.cluster = Cluster(settings)
+        self.ledger = KafkaLedger(self.cluster, settings, 1, self.ledger_topic, self.query)
+        metadata = self.ledger.group_metadata()
+        self.factory = ProducerFactory(settings, 1, self.ledger_topic, metadata, self.call_timeout_s)
+
+    @property
+    def ports(self) -> LanePorts:
+        return LanePorts(self.ledger, self.factory.open, self.factory.transaction_timeout_s)
+
     def values(self, topic: str | None = None) -> list[str]:
         return sorted(value.decode() for value in committed_values(self.bootstrap, topic or self.topic))
 
     def uncommitted(self) -> list[str]:
         return [v.decode() for v in committed_values(self.bootstrap, self.topic, "read_uncommitted")]
-
-    def but(self, **changes) -> Query:
-        return replace(self, **changes)

@@ -11,6 +11,12 @@ LANES_AT_ONCE = 16
 ForEach = Callable[[Callable[[int], None], Iterable[int]], None]
 
 
+def one_by_one(act: Callable[[int], None], numbers: Iterable[int]) -> None:
+    """Do something for each number, in this thread: always in the same order."""
+    for number in numbers:
+        act(number)
+
+
 def at_once(act: Callable[[int], None], numbers: Iterable[int]) -> None:
     """Do something for each number, in threads.
 

@@ -14,6 +14,10 @@ ID_EXPIRATION_S = 7 * 24 * 3600.0
 """Kafka's default of transactional.id.expiration.ms, and of offsets.retention.minutes."""
 
 
+STARTED_MS = 1_767_225_600_000
+"""When the brokers' clock is at 0, for records' timestamps: the beginning of 2026, in milliseconds since 1970."""
+
+
 class Brokers:
     """All that the brokers keep. Nothing here happens by itself: time passes when `advance` says so.
 
@@ -30,6 +34,11 @@ class Brokers:
         self._deposed: list[Coordinator] = []
         self._topics: dict[str, list[PartitionLog]] = {}
         self._groups: dict[str, Group] = {}
+
+    @property
+    def timestamp(self) -> int:
+        """The time, as records have it: milliseconds since 1970."""
+        return STARTED_MS + round(self.now * 1000)
 
     # --- topics and groups -------------------------------------------------------------------------------------
 
@@ -60,6 +69,10 @@ class Brokers:
     def group(self, name: str) -> Group:
         """A group; it is there when it is first asked for."""
         return self._groups.setdefault(name, Group(lambda: self.now))
+
+    def delete_group(self, name: str) -> None:
+        """Forget a group and all that it has committed."""
+        self._groups.pop(name, None)
 
     # --- transactions ------------------------------------------------------------------------------------------
 

@@ -10,14 +10,21 @@ from functools import partial
 from types import MappingProxyType
 from typing import TypeVar, cast
 
-from spark_eos.errors import BrokerUnreachable, Fenced, SparkEosError, TransactionAborted, Unconfirmed
+from spark_eos.errors import (
+    BrokerUnreachable,
+    Fenced,
+    SparkEosError,
+    TransactionAborted,
+    TransactionTimeoutTooLong,
+    Unconfirmed,
+)
 from spark_eos.kafka.deadletters import DeadLetters
 from spark_eos.kafka.producer import WritableRows
 from spark_eos.kafka.topics import KnownTopics, Record
 from spark_eos.protocol.ledger import Row
 from spark_eos.protocol.ports import Rows
 from spark_eos.protocol.positions import Offsets, TopicPartition
-from spark_eos.testing.simulated.answers import BrokerError, Unanswered
+from spark_eos.testing.simulated.answers import BrokerError, Code, Unanswered
 from spark_eos.testing.simulated.coordinator import Place
 from spark_eos.testing.simulated.group import Committed
 from spark_eos.testing.simulated.network import Api, Network, Request
@@ -100,7 +107,8 @@ class SimulatedTransaction:
                 record = self._letter(record, error)  # noqa: PLW2901
                 dead += 1
             headers = tuple((name, _bytes(value)) for name, value in record.headers or ())
-            payload = Payload(_bytes(record.key), _bytes(record.value), headers, record.timestamp)
+            when = record.timestamp or self._network.brokers.timestamp
+            payload = Payload(_bytes(record.key), _bytes(record.value), headers, when)
             batches.setdefault(self._place(record), []).append(payload)
         for place, payloads in batches.items():
             self._produce(place, payloads)
@@ -187,6 +195,8 @@ class SimulatedTransaction:
         except BrokerError as error:
             if error.code.fenced:
                 raise _fenced_by(error) from error
+            if error.code is Code.INVALID_TRANSACTION_TIMEOUT:
+                raise TransactionTimeoutTooLong(str(error), do="Set kafka.transaction.timeout.ms to less.") from error
             raise TransactionAborted(f"a broker answered {error}", do=NEXT_ATTEMPT) from error
 
     def _ask(self, api: Api, call: Callable[[], T], detail: str = "") -> T:

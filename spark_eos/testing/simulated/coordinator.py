@@ -14,6 +14,9 @@ from spark_eos.testing.simulated.answers import BrokerError, Code
 from spark_eos.testing.simulated.partition import Marker, Producer
 from spark_eos.testing.simulated.states import COMPLETED, JOURNAL_NAMES, PREPARED, State, check_transition
 
+MAX_TIMEOUT_S = 900.0
+"""Kafka's default of transaction.max.timeout.ms."""
+
 Place = TopicPartition | str
 """A partition, or a group by its name: what a transaction writes to, and a marker ends."""
 
@@ -86,8 +89,10 @@ class Coordinator:
         """A new epoch for a transactional.id: fences its older producers, and ends what they left open.
 
         Raises:
-            BrokerError: CONCURRENT_TRANSACTIONS while that is being ended.
+            BrokerError: CONCURRENT_TRANSACTIONS while that is being ended; a timeout that is too long.
         """
+        if timeout_s > MAX_TIMEOUT_S:
+            raise BrokerError(Code.INVALID_TRANSACTION_TIMEOUT, f"{timeout_s:g} s, and {MAX_TIMEOUT_S:g} s is the most")
         known = self._get(id_)
         if known is None:
             known = Transaction(id_, Producer(self._producers, -1), timeout_s)

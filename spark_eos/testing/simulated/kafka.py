@@ -81,7 +81,8 @@ class SimulatedKafka:
         """
         logs = self._logs(topic)
         where = murmur2_partition(_encoded(key), len(logs)) if partition is None else partition
-        logs[where].append_plain([Payload(_encoded(key), _encoded(value)) for value in values])
+        now = self.brokers.timestamp
+        logs[where].append_plain([Payload(_encoded(key), _encoded(value), (), now) for value in values])
 
     def client(self, group: str, timeout_s: float = 60.0) -> Client:
         """What makes a query's transactional producers: `client(group).open(transactional_id)`.
@@ -132,6 +133,10 @@ class SimulatedKafka:
         """The coordinator's journal, one line for each entry."""
         return "\n".join(map(str, self.brokers.journal))
 
+    def now(self) -> float:
+        """Seconds by the brokers' clock: since they began."""
+        return self.brokers.now
+
     # --- what happens ------------------------------------------------------------------------------------------
 
     def advance(self, seconds: float) -> None:
@@ -142,6 +147,10 @@ class SimulatedKafka:
     def fail_over(self) -> None:
         """The coordinator's broker dies, and another one takes over."""
         self.brokers.fail_over()
+
+    def delete_group(self, group: str) -> None:
+        """Delete a group: its committed offsets are gone, ledger rows among them."""
+        self.brokers.delete_group(group)
 
     def settle(self) -> None:
         """Let the brokers finish what they have decided."""
