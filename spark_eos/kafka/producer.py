@@ -150,7 +150,7 @@ class KafkaTransaction:
             if error is not None:
                 self._bury(record, error)
                 dead += 1
-        self._producer.poll(0)
+        self._serve(self._producer.poll, 0)
         self._raise_failed()
         return dead
 
@@ -173,10 +173,12 @@ class KafkaTransaction:
                 # The queue is full: the brokers are slower than Spark. Wait for them, not in memory. It ends, because
                 # the client fails what it could not deliver within message.timeout.ms.
                 self.queue_waits += 1
-                self._producer.poll(wait_s)
+                self._serve(self._producer.poll, wait_s)
                 self._raise_failed()
                 wait_s, was_empty = min(2 * wait_s, longest_s), not len(self._producer)
             except KafkaException as exception:
+                # A client that has given up says so, and only here why: it was fenced.
+                self._serve(self._producer.poll, 0)
                 found = self._record_failure(error_of(exception), topic, key, record.size)
                 if isinstance(found, RecordTooLarge):
                     return found
@@ -190,7 +192,7 @@ class KafkaTransaction:
 
     def flush(self) -> None:
         """Wait for all deliveries. Bounded by message.timeout.ms, which is at most transaction.timeout.ms."""
-        while self._producer.flush(1.0):
+        while self._serve(self._producer.flush, 1.0):
             self._raise_failed()
         self._raise_failed()
 
@@ -247,6 +249,19 @@ class KafkaTransaction:
             # Its traceback leads to the retries' state, which holds the error and the client: a reference cycle.
             cause = exception.with_traceback(None)
             raise transaction_failure(cause, doing, committing=committing) from cause
+
+    def _serve(self, call: Callable[[float], int], timeout_s: float) -> int:
+        """`poll` or `flush`. Either raises an error after which the client is of no use, such as a fence; and if it
+        tells of a delivery in the same call, Python makes a SystemError of it."""
+        try:
+            return call(timeout_s)
+        except (KafkaException, SystemError) as exception:
+            cause = exception if isinstance(exception, KafkaException) else exception.__cause__
+            if not isinstance(cause, KafkaException):
+                raise
+            # The client's module never lets go of such a SystemError; its traceback would keep the client for ever.
+            exception.with_traceback(None)
+            raise transaction_failure(cause, "writing records") from cause.with_traceback(None)
 
     def _raise_failed(self) -> None:
         if not self._failed:
