@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from tests_support import Query, QueryCalls, committed_messages
 from spark_eos.protocol.parallel import one_by_one
 from spark_eos.protocol.ports import LanePorts
 from spark_eos.testing import EmbeddedKafka, SimulatedKafka, wait_for_markers
+from spark_eos.testing.broker import run_tool
 from spark_eos.testing.simulated.brokers import Brokers
 from spark_eos.testing.simulated.kafka import SimulatedRecord
 from spark_eos.testing.simulated.network import Network, Request
@@ -32,8 +34,11 @@ class RealCluster:
 
     def topic(self, partitions: int = 1, name: str = "topic") -> str:
         unique = f"{name}-{uuid.uuid4().hex[:8]}"
-        self._kafka.create_topic(unique, partitions=partitions)
+        self.create_topic(unique, partitions)
         return unique
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self._kafka.create_topic(name, partitions=partitions)
 
     def query(self, query: str, topic: str) -> Query:
         return Query(self._bootstrap, query, topic)
@@ -66,6 +71,15 @@ class RealCluster:
     def delete_group(self, group: str) -> None:
         self._admin.delete_consumer_groups([group])[group].result(10)
 
+    def transactional_ids(self) -> list[str]:
+        listed = run_tool("org.apache.kafka.tools.TransactionsCommand", ["--bootstrap-server", self._bootstrap, "list"])
+        return [line.split()[0] for line in listed.splitlines()[1:] if line.strip()]
+
+    def later(self, seconds: float) -> bool:
+        """Time passes."""
+        time.sleep(seconds)
+        return True
+
     def settle(self, topic: str) -> None:
         """Until markers are written."""
         wait_for_markers(self._bootstrap, topic)
@@ -97,14 +111,17 @@ class _Waiting(Network):
 class SimulatedCluster:
     """Brokers in memory, with the calls of `RealCluster`."""
 
-    def __init__(self) -> None:
-        self._network = _Waiting(Brokers())
+    def __init__(self, brokers: Brokers | None = None) -> None:
+        self._network = _Waiting(brokers or Brokers())
         self.kafka = SimulatedKafka(network=self._network)
 
     def topic(self, partitions: int = 1, name: str = "topic") -> str:
         unique = f"{name}-{uuid.uuid4().hex[:8]}"
-        self.kafka.create_topic(unique, partitions=partitions)
+        self.create_topic(unique, partitions)
         return unique
+
+    def create_topic(self, name: str, partitions: int) -> None:
+        self.kafka.create_topic(name, partitions)
 
     def query(self, query: str, topic: str) -> SimulatedQuery:
         return SimulatedQuery(self.kafka, query, topic)
@@ -127,6 +144,13 @@ class SimulatedCluster:
     def delete_group(self, group: str) -> None:
         self.kafka.delete_group(group)
 
+    def transactional_ids(self) -> list[str]:
+        return [each.id for each in self.kafka.transactions()]
+
+    def later(self, seconds: float) -> bool:
+        self.kafka.advance(seconds)
+        return True
+
     def settle(self, topic: str) -> None:
         """Markers are written at once."""
 
@@ -140,6 +164,9 @@ class SimulatedCluster:
         found = read()
         assert self._network.act is None, "nothing made the read wait"
         return found
+
+
+Cluster = RealCluster | SimulatedCluster
 
 
 @dataclass

@@ -5,10 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from clusters import RealCluster, SimulatedCluster
+from clusters import Cluster, RealCluster, SimulatedCluster
 from tests_support import QueryCalls
-
-Cluster = RealCluster | SimulatedCluster
 
 
 @pytest.fixture(params=["kafka", "simulated"])

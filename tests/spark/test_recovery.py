@@ -1,6 +1,6 @@
 """An operator's bad days, both ways to write: each ends exact, or with a refusal that says how to go on.
 
-docs/SINK.md lists them, each with its test here, in tests/contract/test_driver.py or in tests/kafka/test_expiry.py.
+docs/SINK.md lists them, each with its test here, in tests/contract/test_driver.py or in tests/contract/test_expiry.py.
 """
 
 from __future__ import annotations

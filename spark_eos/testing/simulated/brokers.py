@@ -22,13 +22,15 @@ class Brokers:
     """All that the brokers keep. Nothing here happens by itself: time passes when `advance` says so.
 
     Args:
-        expiration_s: how long a transactional.id, or a committed offset, is kept that nothing is done with, in seconds.
+        expiration_s: how long a transactional.id is kept that nothing is done with, in seconds.
+        retention_s: how long a committed offset is kept; by default as long.
     """
 
-    def __init__(self, expiration_s: float = ID_EXPIRATION_S) -> None:
+    def __init__(self, expiration_s: float = ID_EXPIRATION_S, retention_s: float | None = None) -> None:
         self.now = 0.0
         self.journal: Journal = []
         self._expiration_s = expiration_s
+        self._retention_s = expiration_s if retention_s is None else retention_s
         self._elections = 0
         self.coordinator = self._elect()
         self._deposed: list[Coordinator] = []
@@ -120,7 +122,7 @@ class Brokers:
         self.coordinator.abort_timed_out()
         self.coordinator.expire_ids(self._expiration_s)
         for group in self._groups.values():
-            group.expire(self._expiration_s)
+            group.expire(self._retention_s)
 
     def _elect(self) -> Coordinator:
         self._elections += 1

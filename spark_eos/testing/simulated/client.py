@@ -237,6 +237,11 @@ def asked(network: Network, request: Request[T], tries: int) -> T:
 
 
 def _fenced_by(error: BrokerError) -> Fenced:
+    if error.code is Code.INVALID_PRODUCER_ID_MAPPING:
+        return Fenced(
+            f"{error}. The brokers have forgotten this transactional.id (transactional.id.expiration.ms)",
+            do="Restart the query, unless another run of it is alive.",
+        )
     return Fenced(
         f"a newer producer of this transactional.id exists, or its transaction timed out ({error})",
         do="Nothing, if the query was started twice or its task was tried again: the newer one goes on.",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from spark_eos.testing.simulated.answers import BrokerError, Code
 
@@ -24,12 +24,12 @@ PLAIN = Producer(NO_PRODUCER, -1)
 
 @dataclass(frozen=True)
 class Payload:
-    """What a record holds."""
+    """What a record holds. Two are equal whenever they were written."""
 
     key: bytes | None
     value: bytes | None
     headers: tuple[tuple[str, bytes | None], ...] = ()
-    timestamp: int = 0
+    timestamp: int = field(default=0, compare=False)
 
 
 @dataclass(frozen=True)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 
 import pytest
-from spark_pipe import wait_for
-from tests_support import Query, rows_of
+from clusters import Cluster, RealCluster, SimulatedCluster
+from kafka_log import until
+from tests_support import QueryCalls, rows_of
 
 from spark_eos.errors import Fenced, LedgerLost
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.transaction import Outcome
 from spark_eos.testing import EmbeddedKafka
-from spark_eos.testing.broker import run_tool
+from spark_eos.testing.simulated.brokers import Brokers
 
 FORGETFUL = {
     "offsets.retention.minutes": "1",
@@ -25,11 +25,18 @@ SOURCE = "in"
 PLACES = [(SOURCE, 0), (SOURCE, 1), (SOURCE, 2)]
 
 
-@pytest.fixture(scope="module")
-def kafka():
-    with EmbeddedKafka(config=FORGETFUL) as broker:
-        broker.create_topic(SOURCE, partitions=len(PLACES))
-        yield broker
+@pytest.fixture(scope="module", params=["kafka", "simulated"])
+def brokers(request):
+    if request.param == "kafka":
+        with EmbeddedKafka(config=FORGETFUL) as kafka:
+            yield with_source(RealCluster(kafka))
+    else:
+        yield with_source(SimulatedCluster(Brokers(expiration_s=5, retention_s=60)))
+
+
+def with_source(brokers: Cluster) -> Cluster:
+    brokers.create_topic(SOURCE, len(PLACES))
+    return brokers
 
 
 def two_lanes(values: str, first: int):
@@ -37,10 +44,10 @@ def two_lanes(values: str, first: int):
     return [[rows_of(value, (SOURCE, lane, first))] for lane, value in enumerate(values)]
 
 
-def written(kafka, name: str, **run) -> tuple[Query, QueryRun]:
+def written(brokers: Cluster, name: str, **run) -> tuple[QueryCalls, QueryRun]:
     """A query that has written batch 0, and its run, still alive."""
-    kafka.create_topic(f"out-{name}")
-    query = Query(kafka.bootstrap_servers, name, f"out-{name}")
+    brokers.create_topic(f"out-{name}", 1)
+    query = brokers.query(name, f"out-{name}")
     alive = query.run(**run)
     query.batch(alive, 0, two_lanes("ab", 0), log_offsets=dict.fromkeys(PLACES, 1))
     return query, alive
@@ -50,12 +57,11 @@ def written(kafka, name: str, **run) -> tuple[Query, QueryRun]:
 
 
 @pytest.fixture(scope="module")
-def without_ids(kafka):
+def without_ids(brokers):
     """Queries whose transactional.ids are forgotten, and their offsets are not."""
-    queries = {name: written(kafka, name) for name in ("id-restarted", "id-alive", "id-sealing")}
+    queries = {name: written(brokers, name) for name in ("id-restarted", "id-alive", "id-sealing")}
     queries["id-sealing"][1].open(1, 2)
-    command = ["--bootstrap-server", kafka.bootstrap_servers, "list"]
-    wait_for(lambda: "id-" not in run_tool("org.apache.kafka.tools.TransactionsCommand", command))
+    until(lambda: brokers.later(1) and not any(id_.startswith("id-") for id_ in brokers.transactional_ids()))
     assert all(query.ledger.query() for query, _ in queries.values())
     return queries
 
@@ -91,7 +97,7 @@ def test_a_batch_that_outlasts_its_lease_is_made_good_by_the_next_run(without_id
 class Busy:
     """A query that sealed a batch without rows every second, until what the others had was forgotten."""
 
-    query: Query
+    query: QueryCalls
     run: QueryRun
     batch: int = 1
 
@@ -102,29 +108,29 @@ class Busy:
 
 
 @pytest.fixture(scope="module")
-def stuck(kafka):
+def stuck(brokers):
     """A batch of which lane 0 is committed, and lane 1 fails however often the query is started."""
-    query, alive = written(kafka, "stuck")
+    query, alive = written(brokers, "stuck")
     alive.open(1, 2)
     query.lane(alive, 1, two_lanes("cd", 1)[0], 0, 2)
     return query
 
 
 @pytest.fixture(scope="module")
-def aged(kafka, stuck, without_ids):
+def aged(brokers, stuck, without_ids):
     """Queries that slept until brokers had forgotten their offsets too, and others that did not sleep."""
     assert without_ids, "they are written first, and their tests need their offsets"
-    busy = Busy(*written(kafka, "busy", lease_s=0.0))
-    asleep = {"stopped": written(kafka, "stopped"), "alive": written(kafka, "alive")}
-    asleep["patient"] = written(kafka, "patient", lease_s=0.0)
+    busy = Busy(*written(brokers, "busy", lease_s=0.0))
+    asleep = {"stopped": written(brokers, "stopped"), "alive": written(brokers, "alive")}
+    asleep["patient"] = written(brokers, "patient", lease_s=0.0)
 
     def forgotten() -> bool:
-        time.sleep(1)
+        brokers.later(1)
         busy.go_on()
         stuck.run().open(1, 2)
         return not any(query.ledger.query() for query, _ in asleep.values())
 
-    wait_for(forgotten, 120)
+    until(forgotten, 120)
     return asleep | {"busy": busy}
 
 
