@@ -31,7 +31,7 @@ class LiveReader(Watcher):
         rows: what it saw.
         early: how many rows it saw whose transaction was still open; `early_examples` are a few of them.
         unasked: how many rows it saw while nobody answered what the last stable offset is.
-        interruptions: how often it had to start again, since a broker was away.
+        interruptions: how often it had to start again, since the brokers refused it.
     """
 
     name = "live reader"
@@ -44,8 +44,12 @@ class LiveReader(Watcher):
         self._reader: Reader | None = None
         self._reached: dict[Place, int] = {}
         self.rows: dict[Place, Rows] = {}
-        self.early = self.unasked = self.interruptions = 0
+        self.early = self.unasked = 0
         self.early_examples: list[Position] = []
+
+    @property
+    def interruptions(self) -> int:
+        return self._reader.interruptions if self._reader else 0
 
     def __enter__(self) -> LiveReader:
         self._reached = self._topics.starts()
@@ -63,7 +67,6 @@ class LiveReader(Watcher):
     def close(self) -> None:
         if self._reader is not None:
             self._reached = self._reader.reached
-            self.interruptions += self._reader.interruptions
             self._reader.close()
 
     def finish(self, wait_s: float = PATIENCE_S) -> dict[Position, int]:

@@ -49,6 +49,7 @@ class Reader:
             "enable.partition.eof": True,
             "auto.offset.reset": "error",
             "fetch.wait.max.ms": 50,
+            "queued.min.messages": 10_000,  # of each partition; by default 100,000 are read ahead
             "log_level": 0,
         }
         self._consumer = self._open()

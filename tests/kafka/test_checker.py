@@ -7,19 +7,21 @@ import subprocess
 import sys
 import uuid
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka_log import until
 from tests_support import Query, rows_of
 
 from spark_eos.checker import CannotCheck, Findings, Watch, check
+from spark_eos.checker.reader import Reader
 from spark_eos.protocol.transaction import Step
 from spark_eos.spark.rows import ArrowRows
+from spark_eos.testing import EmbeddedKafka
 
 KEYS, EACH = 6, 5
 Row = tuple[int, str, str]
@@ -61,7 +63,18 @@ class Copy:
     def done(self, offset: int = KEYS * EACH // 2) -> None:
         """Commits this offset of both partitions of the input."""
         consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
-        consumer.commit(offsets=[TopicPartition(self.source, p, offset) for p in (0, 1)], asynchronous=False)
+        offsets = [TopicPartition(self.source, p, offset) for p in (0, 1)]
+
+        def committed() -> bool:
+            """False while the group's coordinator is on its way."""
+            try:
+                return bool(consumer.commit(offsets=offsets, asynchronous=False))
+            except KafkaException as error:
+                if not error.args[0].retriable():
+                    raise
+                return False
+
+        until(committed)
         consumer.close()
 
     def forget(self) -> None:
@@ -276,6 +289,38 @@ def test_the_command(copy: Copy) -> None:
     missing = run("--output", "nowhere")
     assert (missing.returncode, missing.stdout) == (2, "")
     assert missing.stderr == f"can't check: there is no topic nowhere on {copy.bootstrap}\n"
+
+
+def test_a_watch_goes_on_when_the_broker_is_killed_and_comes_back() -> None:
+    with EmbeddedKafka() as kafka:
+        copy = Copy(kafka.bootstrap_servers, "in", ("a", "b"))
+        for name in (copy.source, *copy.outputs):
+            kafka.create_topic(name, partitions=2)
+        copy.write(copy.rows, copy.source)
+        with copy.watch() as watch:
+            copy.write(copy.rows[:10])
+            copy.done(5)
+            until(lambda: seen(watch) == 20)
+            kafka.kill(0)
+            until(lambda: watch.offsets.interruptions > 0)
+            kafka.restart(0)
+            copy.write(copy.rows[10:])
+            copy.done()
+            until(lambda: seen(watch) == 2 * len(copy.rows))
+            findings = copy.check(watch)
+    assert findings.anomalies == {}
+    assert findings.figures["samples that failed"] > 0
+
+
+def test_a_reader_goes_on_where_it_was_when_its_offset_was_out_of_range(copy: Copy) -> None:
+    """A new leader does not know for a moment what the one before it has given out."""
+    output = copy.outputs[0]
+    copy.write(copy.rows[:4], output)  # two rows in partition 0, and a control record
+    with closing(Reader(copy.bootstrap, "read_committed", {(output, 0): 4})) as reader:
+        until(lambda: not reader.poll(0.1) and reader.interruptions > 0)
+        copy.write(copy.rows[4:10], output)
+        found = [message.offset() for part in reader.read_to({(output, 0): 6}, 20) for message in part]
+    assert found == [4, 5]
 
 
 def test_nobody_answers() -> None:
