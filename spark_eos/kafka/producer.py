@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
-from typing import Any, Protocol, cast
+from typing import Any, cast
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer, TopicPartition
 from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_fixed
@@ -32,7 +32,7 @@ from spark_eos.kafka.failures import (
     transaction_failure,
 )
 from spark_eos.kafka.sizes import Sizes, shown
-from spark_eos.kafka.topics import KnownTopics, Record
+from spark_eos.kafka.topics import KnownTopics, Record, WritableRows
 from spark_eos.kafka.watchdog import bounded
 from spark_eos.options import ClientSettings
 from spark_eos.protocol.ledger import Row
@@ -49,12 +49,6 @@ FULL_QUEUE_WAITS_S = (0.001, 0.1)
 
 Deliveries = list[tuple[KafkaError, Message]]
 """Deliveries that failed, with why."""
-
-
-class WritableRows(Rows, Protocol):
-    """Rows that a producer can send."""
-
-    def records(self) -> Iterator[Record]: ...
 
 
 @dataclass(frozen=True)

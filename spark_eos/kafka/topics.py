@@ -7,10 +7,11 @@ partitions and replication it likes, and the record would be gone where nobody l
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple, Protocol
 
 from spark_eos.errors import HeaderWithoutKey, NullTopic, PartitionOutOfRange, SparkEosError, TopicMissing
+from spark_eos.protocol.ports import Rows
 
 CREATE_IT = (
     "Create it with the partitions and the replication that you want; spark-eos never lets a broker create one by "
@@ -58,6 +59,12 @@ class Record(NamedTuple):
         """Bytes of key, value and headers."""
         parts = (self.key, self.value, *(part for header in self.headers or () for part in header))
         return sum(len(part.encode() if isinstance(part, str) else part) for part in parts if part)
+
+
+class WritableRows(Rows, Protocol):
+    """Rows that a producer can send."""
+
+    def records(self) -> Iterator[Record]: ...
 
 
 class KnownTopics:

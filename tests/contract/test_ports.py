@@ -8,7 +8,7 @@ import pyarrow as pa
 import pytest
 from tests_support import rows_of
 
-from spark_eos.errors import Fenced
+from spark_eos.errors import Fenced, TopicMissing
 from spark_eos.protocol.ledger import LaneRow, QueryRow
 from spark_eos.protocol.positions import Fingerprint
 from spark_eos.testing.simulated.partitioner import murmur2_partition
@@ -187,3 +187,14 @@ def test_the_ledger_grows_with_the_lanes_and_never_shrinks(one, brokers):
     one.ledger.ensure(before + 1)
     one.ledger.ensure(1)
     assert brokers.partitions("spark-eos-ledger") == before + 2
+
+
+@pytest.mark.parametrize("place", [("no-such-topic", 0), ("in", 7)])
+def test_offsets_of_a_partition_that_is_not_there_are_refused(one, source, place):
+    missing = (source, 7) if place[0] == "in" else place
+    with began(one, "lane-0", "a") as transaction:
+        with pytest.raises(TopicMissing, match="UNKNOWN_TOPIC_OR_PART"):
+            transaction.commit_offsets([lane_row(1)], {missing: 5})
+        transaction.abort()
+    assert one.values() == []
+    assert one.ledger.view(stable=True).lanes == {}

@@ -14,13 +14,13 @@ from spark_eos.errors import (
     BrokerUnreachable,
     Fenced,
     SparkEosError,
+    TopicMissing,
     TransactionAborted,
     TransactionTimeoutTooLong,
     Unconfirmed,
 )
 from spark_eos.kafka.deadletters import DeadLetters
-from spark_eos.kafka.producer import WritableRows
-from spark_eos.kafka.topics import KnownTopics, Record
+from spark_eos.kafka.topics import CREATE_IT, KnownTopics, Record, WritableRows
 from spark_eos.protocol.ledger import Row
 from spark_eos.protocol.ports import Rows
 from spark_eos.protocol.positions import Offsets, TopicPartition
@@ -125,7 +125,13 @@ class SimulatedTransaction:
         group, producer = self._network.brokers.group(self._client.group), self._fenced
         verify = partial(self._verify, producer, self._client.group)
         shown = ", ".join(f"{topic}-{partition}={each.offset}" for (topic, partition), each in sorted(found.items()))
-        self._asked(Api.TXN_OFFSET_COMMIT, lambda: group.commit_in_transaction(producer, found, verify), shown)
+
+        def commit() -> None:
+            for place in found:
+                self._network.brokers.log(*place)
+            group.commit_in_transaction(producer, found, verify)
+
+        self._asked(Api.TXN_OFFSET_COMMIT, commit, shown)
 
     def commit(self) -> None:
         """Commit; `Unconfirmed` if no answer came."""
@@ -195,6 +201,8 @@ class SimulatedTransaction:
         except BrokerError as error:
             if error.code.fenced:
                 raise _fenced_by(error) from error
+            if error.code is Code.UNKNOWN_TOPIC_OR_PARTITION:
+                raise TopicMissing(str(error), do=CREATE_IT) from error
             if error.code is Code.INVALID_TRANSACTION_TIMEOUT:
                 raise TransactionTimeoutTooLong(str(error), do="Set kafka.transaction.timeout.ms to less.") from error
             raise TransactionAborted(f"a broker answered {error}", do=NEXT_ATTEMPT) from error

@@ -84,18 +84,23 @@ class SimulatedKafka:
         now = self.brokers.timestamp
         logs[where].append_plain([Payload(_encoded(key), _encoded(value), (), now) for value in values])
 
-    def client(self, group: str, timeout_s: float = 60.0) -> Client:
+    def client(self, group: str, timeout_s: float = 60.0, ledger_topic: str = LEDGER_TOPIC) -> Client:
         """What makes a query's transactional producers: `client(group).open(transactional_id)`.
 
         Args:
             group: whose offsets they commit.
             timeout_s: `transaction.timeout.ms`, in seconds.
+            ledger_topic: where the query's ledger is.
         """
-        return Client(self.network, group, LEDGER_TOPIC, timeout_s, self._tries)
+        return Client(self.network, group, ledger_topic, timeout_s, self._tries)
 
-    def ledger(self, group: str) -> SimulatedLedger:
+    def ledger(self, group: str, topic: str = LEDGER_TOPIC) -> SimulatedLedger:
         """The ledger of the query that commits to a group."""
-        return SimulatedLedger(self.network, LEDGER_TOPIC, group, self._tries)
+        return SimulatedLedger(self.network, topic, group, self._tries)
+
+    def partitions(self, topic: str) -> int | None:
+        """How many partitions a topic has; None if there is no such topic."""
+        return self.brokers.partitions(topic)
 
     # --- what stands there -------------------------------------------------------------------------------------
 
@@ -119,7 +124,7 @@ class SimulatedKafka:
     def committed(self, group: str) -> Offsets:
         """A group's committed offsets, ledger rows left out."""
         found = self.brokers.group(group).all()
-        return {place: each.offset for place, each in sorted(found.items()) if place[0] != LEDGER_TOPIC}
+        return {place: each.offset for place, each in sorted(found.items()) if not each.metadata}
 
     def transactions(self) -> list[Transaction]:
         """Every transactional.id that the coordinator knows, with its state."""

@@ -3,7 +3,7 @@
 Kafka's brokers give read_committed readers nothing beyond the last stable offset, and tell them which transactions were
 aborted. This reader needs neither: it keeps a map from transaction and partition to records, and delivers a
 transaction's when it meets the marker. To go on after a crash it needs two offsets. It is here to be compared with
-Kafka's way: both deliver the same records; these come in the order of markers, and do not wait for an older transaction.
+Kafka's way: both deliver the same records; these come in the order of markers, and wait for no older transaction.
 """
 
 from __future__ import annotations
