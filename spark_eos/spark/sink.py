@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterator, Mapping
 from time import monotonic
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 from pyspark.errors import PySparkException
@@ -54,7 +54,7 @@ class KafkaSink:
     ) -> None:
         self.options = SinkOptions.of(options)
         self._before_step, self._on_batch = before_step, on_batch
-        self._writer: _RunWriter | None = None
+        self._writer: RunWriter | None = None
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.options!r})"
@@ -73,25 +73,40 @@ class KafkaSink:
         if report is not None:
             tell(report, self._on_batch)
 
-    def _writer_of(self, batch: MicroBatch) -> _RunWriter:
+    def _writer_of(self, batch: MicroBatch) -> RunWriter:
         run = Run(self.options.query_id or batch.checkpoint, batch.checkpoint, batch.run)
         if self._writer is None or self._writer.run != run:
             if self._writer is not None:
                 self._writer.close()
             self._writer = None
-            self._writer = _RunWriter(run, self.options, self._before_step)
+            self._writer = self._new_writer(run)
         return self._writer
 
+    def _new_writer(self, run: Run) -> RunWriter:
+        return _InTasks(run, self.options, self._before_step)
 
-class _RunWriter:
-    """One run of one query: how its batches are written, with `mapInArrow`."""
+
+class RunWriter(Protocol):
+    """One run of one query: how its batches are written."""
+
+    run: Run
+
+    def write(self, batch: MicroBatch, rows: DataFrame, lanes: int | None) -> BatchReport | None:
+        """Open, run the lanes, seal; None if it was sealed before."""
+
+    def close(self) -> None:
+        """Another run begins, of the same sink."""
+
+
+class _InTasks:
+    """The lanes are Spark's tasks: `mapInArrow`."""
 
     def __init__(self, run: Run, options: SinkOptions, before_step: BeforeStep | None) -> None:
         self.run, self._before_step = run, before_step
         self._sink = SinkRun(run, options)
 
     def write(self, batch: MicroBatch, rows: DataFrame, lanes: int | None) -> BatchReport | None:
-        """Open, run the lanes, seal; None if it was sealed before."""
+        """See `RunWriter`."""
         watch = Stopwatch(monotonic)
         watch.begin("open")
         logged = batch.logged()
@@ -119,6 +134,7 @@ class _RunWriter:
         return [LaneReport.from_json(row.report) for row in found]
 
     def close(self) -> None:
+        """See `RunWriter`."""
         self._sink.close()
 
 

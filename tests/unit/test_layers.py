@@ -24,6 +24,18 @@ ALLOWED = {
         OURS | SOURCE | {"spark_eos.protocol", "spark_eos.kafka", "spark_eos.spark"},
     ),
     "checker": (set(sys.stdlib_module_names) | {"confluent_kafka", "typer", "rich"}, {"spark_eos.checker"}),
+    "testing/simulated": (
+        set(sys.stdlib_module_names),
+        {"spark_eos.errors", "spark_eos.protocol", "spark_eos.kafka.topics", "spark_eos.kafka.deadletters"}
+        | {"spark_eos.testing.simulated"},
+    ),
+    # The one file of the simulation that knows Spark.
+    "testing/simulated/sink.py": (
+        set(sys.stdlib_module_names) | {"pyspark", "pyarrow"},
+        OURS
+        | {"spark_eos.protocol", "spark_eos.kafka.topics", "spark_eos.kafka.deadletters", "spark_eos.spark"}
+        | {"spark_eos.testing.simulated"},
+    ),
 }
 
 
@@ -43,7 +55,10 @@ def inside(name: str, packages: set[str]) -> bool:
 @pytest.mark.parametrize("layer", ALLOWED)
 def test_a_layer_imports_only_what_is_below_it(layer):
     foreign, ours = ALLOWED[layer]
-    for file in (ROOT / layer).rglob("*.py"):
+    files = [ROOT / layer] if layer.endswith(".py") else (ROOT / layer).rglob("*.py")
+    for file in files:
+        if layer != (own := str(file.relative_to(ROOT))) and own in ALLOWED:
+            continue
         for name in imports(file):
             allowed = inside(name, ours) if name.startswith("spark_eos") else name.split(".")[0] in foreign
             assert allowed, f"{file.relative_to(ROOT)} imports {name}"
@@ -53,6 +68,12 @@ def test_nothing_of_the_connector_imports_the_checker():
     for file in ROOT.rglob("*.py"):
         if file.parent != ROOT / "checker":
             assert not any(inside(name, {"spark_eos.checker"}) for name in imports(file)), file.relative_to(ROOT)
+
+
+def test_the_simulation_is_of_no_use_to_what_is_simulated():
+    for layer in ("protocol", "kafka", "spark"):
+        for file in (ROOT / layer).rglob("*.py"):
+            assert not any(inside(name, {"spark_eos.testing"}) for name in imports(file)), file.name
 
 
 def test_only_failures_names_error_codes():
