@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from fault_cells import Cell, RunResult, results_of
-from fault_points import BEGUN, COMMITTING, HALF, UNANSWERED, LaneFault
+from fault_cells import Cell, RunResult, marked, with_anomalies
+from fault_points import BEGUN, COMMITTING, CUT, EXECUTOR, HALF, KILL, STEPS, STOP, UNANSWERED, LaneFault
 from pipeline import Pipeline, World
 
 POINTS = {
@@ -28,12 +28,18 @@ FIRST_BATCH = 1
 """Batch 0 of a new query has no rows (see `spark_eos.spark.source`)."""
 
 LaneFaults = dict[int, list[LaneFault]]
+ANYWHERE = (*STEPS, BEGUN, HALF)
+STOP_TIMEOUT_S = 3
+ALL_COMPUTED = {"stage.rows": "disk"}
+"""An attempt that is cut off from Spark has its rows, and can go on from any step."""
+NO_DAEMON = {"spark.python.use.daemon": "false"}
+"""A worker whose task has failed is ended with SIGTERM then, which it can ignore."""
+CLUSTER = {"spark.executor.memory": "512m", "spark.deploy.maxExecutorRetries": "-1"}
 
 
-def one_a_batch(points: Sequence[str], seed: int, lanes: int) -> LaneFaults:
-    """A kill at each of these points, in one lane of a batch of its own."""
-    rng = random.Random(seed)
-    return {FIRST_BATCH + i: [LaneFault(rng.randrange(lanes), point)] for i, point in enumerate(points)}
+def one_a_batch(faults: Sequence[LaneFault]) -> LaneFaults:
+    """Each of these faults in a batch of its own."""
+    return {FIRST_BATCH + i: [fault] for i, fault in enumerate(faults)}
 
 
 def run_faults(world: World, pipeline: Pipeline, faults: LaneFaults, **settings: Any) -> list[RunResult]:
@@ -43,19 +49,86 @@ def run_faults(world: World, pipeline: Pipeline, faults: LaneFaults, **settings:
         plan = pipeline.plan(lane_faults=faults, broker_pid=world.broker().pid, **settings)
         pipeline.run(plan)
         found = pipeline.anomalies(watch)
-    points = {f"{batch}-{fault.lane}": (batch, fault) for batch, each in faults.items() for fault in each}
-    return results_of(pipeline, {name: batch for name, (batch, _) in points.items()}, found, partial(_text, points))
+    planned = [(batch, fault) for batch, each in faults.items() for fault in each]
+    results = [
+        marked(pipeline, f"{batch}-{fault.lane}", batch, text(fault), EVIDENCE[fault.action])
+        for batch, fault in planned
+    ]
+    return with_anomalies(results, found)
 
 
-def _text(points: Mapping[str, tuple[int, LaneFault]], name: str) -> str:
-    batch, fault = points[name]
-    return f"batch {batch}, lane {fault.lane}: {fault.action} at {fault.point}"
+EVIDENCE = {KILL: (), EXECUTOR: (), STOP: (".resumed",), CUT: (".second-peek", ".resumed")}
+"""Marks that there must be beside the fault's own."""
 
 
-def kills(point: str, way: str, world: World, runs: int, seed: int) -> list[RunResult]:
+def text(fault: LaneFault) -> str:
+    return f"{fault.action} at {fault.point}, lane {fault.lane}"
+
+
+def kill_faults(points: Sequence[str], seed: int, lanes: int = 2, action: str = KILL) -> list[LaneFault]:
+    """A kill at each of these points, in one of the lanes."""
+    rng = random.Random(seed)
+    return [LaneFault(rng.randrange(lanes), point, action) for point in points]
+
+
+def any_points(runs: int, seed: int) -> list[str]:
+    """So many points, none twice before all came once."""
+    rng, found = random.Random(seed), []
+    while len(found) < runs:
+        found += rng.sample(ANYWHERE, len(ANYWHERE))
+    return found[:runs]
+
+
+def stop_faults(runs: int, seed: int, timeout_s: float) -> list[LaneFault]:
+    """Stops of 0.3 to 1.3 s longer than a transaction may be open, at random points, in the two lanes in turn."""
+    rng, points = random.Random(seed), any_points(runs, seed)
+    return [LaneFault(i % 2, point, STOP, timeout_s + rng.uniform(0.3, 1.3)) for i, point in enumerate(points)]
+
+
+def cut_faults(runs: int, seed: int) -> list[LaneFault]:
+    """The first attempt goes on from any step, when the second comes to any, or up to 0.2 s later."""
+    rng = random.Random(seed)
+    return [
+        LaneFault(rng.randrange(2), rng.choice(STEPS), CUT, rng.choice((0, rng.uniform(0, 0.2))), rng.choice(STEPS))
+        for _ in range(runs)
+    ]
+
+
+def kills(point: str, world: World, runs: int, seed: int) -> list[RunResult]:
     """A cell of kills at one point."""
     pipeline = world.pipeline(f"kill-{point}")
-    return run_faults(world, pipeline, one_a_batch([point] * runs, seed, pipeline.partitions), way=way)
+    return run_faults(world, pipeline, one_a_batch(kill_faults([point] * runs, seed)))
 
 
-CELLS = [Cell(name, what, 25, partial(kills, point, "foreachBatch")) for name, (point, what) in POINTS.items()]
+def format_kills(world: World, runs: int, seed: int) -> list[RunResult]:
+    """Kills at any point of the other way to write."""
+    points = kill_faults(any_points(runs, seed), seed)
+    return run_faults(world, world.pipeline("format"), one_a_batch(points), way="format")
+
+
+def stops(world: World, runs: int, seed: int) -> list[RunResult]:
+    """Two in a batch, one in each lane."""
+    pipeline = world.pipeline("stop", timeout_s=STOP_TIMEOUT_S)
+    faults = stop_faults(runs, seed, STOP_TIMEOUT_S)
+    return run_faults(world, pipeline, {FIRST_BATCH + i: faults[2 * i : 2 * i + 2] for i in range((runs + 1) // 2)})
+
+
+def cuts(world: World, runs: int, seed: int) -> list[RunResult]:
+    """Two attempts at once, in each batch."""
+    pipeline = world.pipeline("cut")
+    return run_faults(world, pipeline, one_a_batch(cut_faults(runs, seed)), sink=ALL_COMPUTED, conf=NO_DAEMON)
+
+
+def executors(world: World, runs: int, seed: int) -> list[RunResult]:
+    """An executor in each batch; the cluster starts another."""
+    faults = one_a_batch(kill_faults(any_points(runs, seed), seed, action=EXECUTOR))
+    return run_faults(world, world.pipeline("executor"), faults, master="local-cluster[2,1,512]", conf=CLUSTER)
+
+
+CELLS = [
+    *(Cell(name, what, 25, partial(kills, point)) for name, (point, what) in POINTS.items()),
+    Cell("kill-format", "worker SIGKILLed at any point, rows written by the format", 25, format_kills),
+    Cell("executor", "executor SIGKILLed with its workers, at any point of a lane", 25, executors),
+    Cell("stop", "worker SIGSTOPped past the transaction's timeout, then SIGCONT, at any point", 50, stops),
+    Cell("two-attempts", "two attempts of a task at once: the first one goes on when it was given up", 50, cuts),
+]

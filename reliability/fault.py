@@ -14,6 +14,8 @@ from itertools import groupby
 from pathlib import Path
 from typing import Annotated, Any
 
+import cells_broker
+import cells_driver
 import cells_worker
 import typer
 from fault_cells import Cell, Verdict, judge
@@ -21,8 +23,10 @@ from pipeline import World
 from rich.console import Console
 from rich.table import Table
 
-CELLS: list[Cell] = [*cells_worker.CELLS]
+CELLS: list[Cell] = [*cells_worker.CELLS, *cells_driver.CELLS, *cells_broker.CELLS]
 """All there are, in the order they run in. A file of cells adds its list here."""
+KILLS = 25
+"""Runs of a kill point in the full matrix. Other cells have more or less, in proportion."""
 
 
 def chosen(only: str | None) -> list[Cell]:
@@ -41,7 +45,7 @@ app = typer.Typer(add_completion=False, pretty_exceptions_enable=False)
 @app.command(help=__doc__)
 def main(
     *,
-    runs: Annotated[int | None, typer.Option(help="Runs of each cell; default: as many as the cell says.")] = None,
+    runs: Annotated[int, typer.Option(help="Runs of a kill point; other cells in proportion.")] = KILLS,
     only: Annotated[str | None, typer.Option(help="Cells, with commas between.")] = None,
     seed: Annotated[int, typer.Option(help="Of the plan of faults.")] = 1,
     results: Annotated[Path | None, typer.Option(help="File that gets a JSON line for each cell.")] = None,
@@ -56,7 +60,7 @@ def main(
     for brokers, cells in groupby(chosen(only), key=lambda cell: cell.brokers):
         with World.open(brokers) as world:
             for cell in cells:
-                verdict, seconds = run_cell(world, cell, runs or cell.runs, seed)
+                verdict, seconds = run_cell(world, cell, max(1, cell.runs * runs // KILLS), seed)
                 verdicts.append((cell, verdict))
                 tell(console, line(cell, verdict, seed, seconds), results)
     console.print(table(verdicts))

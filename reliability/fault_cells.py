@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from pipeline import Pipeline, World
 
@@ -36,7 +36,7 @@ class Cell:
     Args:
         name: as `--only` takes it.
         what: a short description.
-        runs: how many the full matrix has, unless --runs says otherwise; pauses and the like have their own number.
+        runs: how many the full matrix has, at --runs 25; in proportion at others.
         run: does so many runs, planned from a seed.
         brokers: of the cluster it needs.
     """
@@ -81,24 +81,22 @@ def judge(results: Sequence[RunResult]) -> Verdict:
     return Verdict(len(results), len(results) - len(missed), found, slowest, missed)
 
 
-def results_of(
-    pipeline: Pipeline, faults: Mapping[str, int], anomalies: Mapping[str, int], tell: Callable[[str], str] = str
-) -> list[RunResult]:
-    """The results of faults that left marks.
+def marked(pipeline: Pipeline, name: str, batch: int, what: str, evidence: Sequence[str] = ()) -> RunResult:
+    """The result of a fault that leaves a mark.
 
     Args:
-        pipeline: where they happened.
-        faults: name of each one's mark to the batch that it hit.
-        anomalies: what the checker found.
-        tell: turns the name of a mark into a text.
+        pipeline: where it was planned.
+        name: of its mark.
+        batch: the batch that it hits.
+        what: for a reader.
+        evidence: ends of the names of further marks, without which it was not the fault that was meant.
     """
-    results = []
-    for name, batch in faults.items():
-        mark, done = pipeline.marks.read(name), pipeline.committed_at(batch)
-        recovery = None if mark is None or done is None else done - mark["at"]
-        results.append(RunResult(tell(name), mark is not None, recovery, pipeline.limit_s))
-    return [*results[:-1], _with(results[-1], anomalies)]
+    mark, done = pipeline.marks.read(name), pipeline.committed_at(batch)
+    hit = mark is not None and all(pipeline.marks.read(name + each) for each in evidence)
+    recovery_s = None if mark is None or done is None else done - mark["at"]
+    return RunResult(f"batch {batch}: {what}", hit, recovery_s, pipeline.limit_s)
 
 
-def _with(result: RunResult, anomalies: Mapping[str, int]) -> RunResult:
-    return RunResult(result.what, result.hit, result.recovery_s, result.limit_s, dict(anomalies))
+def with_anomalies(results: Sequence[RunResult], anomalies: Mapping[str, int]) -> list[RunResult]:
+    """Runs that shared a pipeline, with what the checker found in it."""
+    return [*results[:-1], replace(results[-1], anomalies=dict(anomalies))]

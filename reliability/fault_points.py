@@ -38,6 +38,8 @@ PLANNED, WRITTEN, SEALED = "planned", "written", "sealed"
 
 BROKER_PAUSE_S = 1.0
 NEVER_S = 20
+LONG_ENOUGH_S = 1.0
+"""For a second attempt to come to a step, if it does."""
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class LaneFault:
         point: one of STEPS, or BEGUN, HALF, COMMITTING, UNANSWERED.
         action: KILL, EXECUTOR, STOP or CUT.
         seconds: how long a STOP lasts; how long a CUT waits once the second attempt is at `meet`.
-        meet: step of the second attempt that a CUT waits for.
+        meet: step of the second attempt that a CUT waits for, if it is ever reached.
     """
 
     lane: int
@@ -113,8 +115,6 @@ class _Attempt:
                 ARMS[self.fault.point](self)
         elif done["pid"] != os.getpid():
             self.marks.write(f"{self.name}.second-{step}")
-        elif self.fault.action == CUT:
-            self.marks.write(f"{self.name}.first-{step}")
 
     def _act(self) -> None:
         self.marks.write(self.name, point=self.fault.point, action=self.fault.action)
@@ -189,11 +189,15 @@ class _Attempt:
             if connection.raddr and connection.raddr.port == port:
                 with socket.socket(fileno=os.dup(connection.fd)) as to_spark:
                     to_spark.shutdown(socket.SHUT_RDWR)
-        deadline = time.monotonic() + NEVER_S
-        while self.marks.read(f"{self.name}.second-{self.fault.meet}") is None and time.monotonic() < deadline:
-            time.sleep(0.005)
+        self._wait_for("second-peek", NEVER_S)
+        self._wait_for(f"second-{self.fault.meet}", LONG_ENOUGH_S)
         time.sleep(self.fault.seconds)
         self.marks.write(f"{self.name}.resumed")
+
+    def _wait_for(self, mark: str, limit_s: float) -> None:
+        deadline = time.monotonic() + limit_s
+        while self.marks.read(f"{self.name}.{mark}") is None and time.monotonic() < deadline:
+            time.sleep(0.002)
 
 
 ARMS: dict[str, Callable[[_Attempt], None]] = {
@@ -225,10 +229,11 @@ def _unread() -> int:
     """Bytes that this process has sent and the other end of the connection has not read (Linux, loopback)."""
     ours = {(c.raddr.port, c.laddr.port) for c in psutil.Process().net_connections("inet") if c.raddr}
     total = 0
-    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
-        _, local, remote, _, queues, *_ = line.split()
-        if (int(local[-4:], 16), int(remote[-4:], 16)) in ours:
-            total += int(queues.split(":")[1], 16)
+    for table in ("tcp", "tcp6"):  # a JVM's connections are in the latter
+        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
+            _, local, remote, _, queues, *_ = line.split()
+            if (int(local[-4:], 16), int(remote[-4:], 16)) in ours:
+                total += int(queues.split(":")[1], 16)
     return total
 
 

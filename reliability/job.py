@@ -169,8 +169,18 @@ def workers_python(folder: Path) -> Path:
     return script
 
 
+def home(folder: Path) -> Path:
+    """A SPARK_HOME, which a local cluster starts its executors from and writes their logs to: not into the package."""
+    found = folder / "spark"
+    found.mkdir(exist_ok=True)
+    for entry in Path(pyspark.__file__).parent.iterdir():
+        if not (found / entry.name).is_symlink():
+            (found / entry.name).symlink_to(entry)
+    return found
+
+
 if __name__ == "__main__":
     job_plan = JobPlan.from_json(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = str(workers_python(Path(job_plan.folder)))
-    os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)  # executors of a local cluster are started from here
+    os.environ["SPARK_HOME"] = str(home(Path(job_plan.folder)))
     main(job_plan)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -9,7 +10,7 @@ import tempfile
 import time
 import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +29,7 @@ JOB = Path(__file__).with_name("job.py")
 KEYS_PER_PARTITION = 3
 LOOK_EVERY_S = 0.05
 LIFE_S = 300.0
+STOP_S = 30.0
 GRACE_S = 15.0
 """A batch that was hit is committed this long after its transactions' timeout, at the latest."""
 
@@ -153,14 +155,9 @@ class Pipeline:
             source=self.source, outputs=self.outputs, query_id=self.name, folder=str(self.folder), sink=sink, **given
         )
 
-    @contextmanager
-    def job(self, plan: JobPlan) -> Iterator[JobProcess]:
-        """One life of the job; nothing of it is left at the end."""
-        job = JobProcess([sys.executable, str(JOB), plan.to_json()], self.folder, self.log)
-        try:
-            yield job
-        finally:
-            job.end()
+    def job(self, plan: JobPlan) -> JobProcess:
+        """One life of the job; whoever starts it calls its `end`, after which nothing of it is left."""
+        return JobProcess([sys.executable, str(JOB), plan.to_json()], self.folder, self.log)
 
     def run(self, plan: JobPlan) -> bool:
         """One life of the job, to its end; whether it was killed by a planned fault of the driver.
@@ -169,7 +166,7 @@ class Pipeline:
             RunFailed: it failed, or does not end; with the tail of its log.
         """
         marks = self._driver_marks()
-        with self.job(plan) as job:
+        with ended(self.job(plan)) as job:
             deadline = time.monotonic() + LIFE_S
             while (code := job.exit_code) is None:
                 if time.monotonic() > deadline:
@@ -180,20 +177,32 @@ class Pipeline:
             raise RunFailed(f"{self.name} ended with code {code}.\n{self.log_tail()}")
         return killed
 
+    @contextmanager
+    def running(self, plan: JobPlan) -> Iterator[Running]:
+        """A continuous job, which is started again where it fails; stopped at the end."""
+        running = Running(self, plan)
+        try:
+            yield running
+            running.stop()
+        finally:
+            running.end()
+
     def _driver_marks(self) -> int:
         return len(list((self.folder / "marks").glob("*-driver")))
-
-    def stop(self, job: JobProcess) -> None:
-        """SIGTERM to a continuous job, and wait until it has ended."""
-        os.kill(job.pid, signal.SIGTERM)
-        deadline = time.monotonic() + 60
-        while job.exit_code is None and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
 
     def committed_at(self, batch: int) -> float | None:
         """When Spark noted that a batch is done, seconds since 1970; None if it has not."""
         path = self.checkpoint.folder / "commits" / str(batch)
         return path.stat().st_mtime if path.exists() else None
+
+    def all_done(self) -> bool:
+        """Whether Spark noted as done what was fed."""
+        batch = self.checkpoint.last_done
+        log = self.checkpoint.folder / "offsets" / str(batch)
+        if not log.exists():
+            return False
+        ends = json.loads(log.read_text().splitlines()[-1]).get(self.source, {})
+        return all(ends.get(str(partition)) == count for partition, count in self._fed.items())
 
     @property
     def log(self) -> Path:
@@ -202,3 +211,62 @@ class Pipeline:
     def log_tail(self, lines: int = 30) -> str:
         text = self.log.read_text(encoding="utf-8", errors="replace") if self.log.exists() else ""
         return "\n".join(line[:300] for line in text.splitlines()[-lines:])
+
+
+@contextmanager
+def ended(job: JobProcess) -> Iterator[JobProcess]:
+    """A job of which nothing is left at the end."""
+    try:
+        yield job
+    finally:
+        job.end()
+
+
+class Running:
+    """A continuous job. A query that failed is started again, as whoever runs queries does.
+
+    Args:
+        pipeline: whose.
+        plan: how it is started.
+    """
+
+    def __init__(self, pipeline: Pipeline, plan: JobPlan) -> None:
+        self._pipeline, self._plan = pipeline, plan
+        self._job = pipeline.job(plan)
+        self.restarts = 0
+
+    @property
+    def pid(self) -> int:
+        """Of the job's first process; Python, its JVM and workers are below it."""
+        return self._job.pid
+
+    def look(self) -> None:
+        """Start the job again if it has ended."""
+        if self._job.exit_code is not None:
+            self._job.end()
+            self._job = self._pipeline.job(self._plan)
+            self.restarts += 1
+
+    def wait(self, until: Callable[[], bool], limit_s: float = LIFE_S) -> bool:
+        """Until something holds; whether it did in time."""
+        deadline = time.monotonic() + limit_s
+        while not (holds := until()) and time.monotonic() < deadline:
+            self.look()
+            time.sleep(LOOK_EVERY_S)
+        return holds
+
+    def drain(self) -> None:
+        """Wait until all that was fed is done."""
+        self.wait(self._pipeline.all_done)
+
+    def stop(self) -> None:
+        """SIGTERM, and wait until it has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(self._job.pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        while self._job.exit_code is None and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+
+    def end(self) -> None:
+        """Leave nothing of it behind."""
+        self._job.end()

@@ -1,0 +1,91 @@
+"""A broker that is SIGKILLed and started again, or SIGSTOPped for a while, under load."""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from fault_cells import Cell, RunResult, with_anomalies
+from pipeline import Pipeline, Running, World
+
+LOOK_EVERY_S = 0.02
+AHEAD = 6
+"""Batches of input that wait, at least, when a fault comes."""
+PAUSES = 10
+LONGEST_S = 30.0
+
+Outage = Callable[[World], float]
+"""Does it, and returns the moment from which recovery is counted, seconds since 1970."""
+
+
+def kill(world: World) -> float:
+    """SIGKILL and restart; counted from the kill."""
+    at = time.time()
+    world.kafka.kill(0)
+    world.kafka.restart(0)
+    return at
+
+
+def pause(seconds: float, world: World) -> float:
+    """SIGSTOP and SIGCONT; counted from the latter."""
+    broker = world.broker()
+    broker.suspend()
+    try:
+        time.sleep(seconds)
+    finally:
+        broker.resume()
+    return time.time()
+
+
+def pauses(runs: int) -> list[Outage]:
+    """Pauses of 1 to 30 s; the first ten are all different."""
+    return [partial(pause, 1 + (LONGEST_S - 1) * (i % PAUSES) / (PAUSES - 1)) for i in range(runs)]
+
+
+def outages(world: World, pipeline: Pipeline, planned: Sequence[Outage], seed: int) -> list[RunResult]:
+    """One outage after the other, each at a random moment of a batch, and the next when that batch is done."""
+    rng = random.Random(seed)
+    pipeline.feed(AHEAD)
+    with pipeline.watched() as watch, pipeline.running(pipeline.plan(continuous=True)) as running:
+        results = [outage(world, pipeline, running, each, rng.uniform(0, 0.8)) for each in planned]
+        running.drain()
+        found = pipeline.anomalies(watch)
+    return with_anomalies(results, found)
+
+
+def outage(world: World, pipeline: Pipeline, running: Running, do: Outage, after_s: float) -> RunResult:
+    """One of them.
+
+    Args:
+        world, pipeline, running: where.
+        do: the outage.
+        after_s: how long after the beginning of a batch, if that is still open by then.
+    """
+    pipeline.feed(AHEAD)
+    running.wait(lambda: pipeline.checkpoint.open_batch is not None)
+    time.sleep(after_s)
+    running.wait(lambda: pipeline.checkpoint.open_batch is not None)
+    batch = pipeline.checkpoint.last_planned
+    at = do(world)
+    running.wait(lambda: pipeline.committed_at(batch) is not None, pipeline.limit_s + 30)
+    done = pipeline.committed_at(batch)
+    what = f"batch {batch}: {after_s:.2f} s after its beginning; {running.restarts} restarts of the job until now"
+    return RunResult(what, True, None if done is None else max(0.0, done - at), pipeline.limit_s)
+
+
+def kills(world: World, runs: int, seed: int) -> list[RunResult]:
+    """A cell of kills."""
+    return outages(world, world.pipeline("broker-kill"), [kill] * runs, seed)
+
+
+def stops(world: World, runs: int, seed: int) -> list[RunResult]:
+    """A cell of pauses."""
+    return outages(world, world.pipeline("broker-pause"), pauses(runs), seed)
+
+
+CELLS = [
+    Cell("broker-kill", "broker SIGKILLed and started again, under load", 50, kills),
+    Cell("broker-pause", "broker SIGSTOPped for 1 to 30 s, under load; recovery from SIGCONT", PAUSES, stops),
+]
