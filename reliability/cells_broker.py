@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from fault_cells import Cell, RunResult, with_anomalies
+from fault_cells import Cell, RunResult, with_findings
 from pipeline import Pipeline, Running, World
 
 LOOK_EVERY_S = 0.02
@@ -51,8 +51,8 @@ def outages(world: World, pipeline: Pipeline, planned: Sequence[Outage], seed: i
     with pipeline.watched() as watch, pipeline.running(pipeline.plan(continuous=True)) as running:
         results = [outage(world, pipeline, running, each, rng.uniform(0, 0.8)) for each in planned]
         running.drain()
-        found = pipeline.anomalies(watch)
-    return with_anomalies(results, found)
+        found = pipeline.check(watch)
+    return with_findings(results, found)
 
 
 def outage(world: World, pipeline: Pipeline, running: Running, do: Outage, after_s: float) -> RunResult:

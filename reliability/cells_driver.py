@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from cells_worker import FIRST_BATCH
-from fault_cells import Cell, RunResult, marked, with_anomalies
+from fault_cells import Cell, RunResult, marked, with_findings
 from fault_points import PLANNED, SEALED, WRITTEN
 from pipeline import World
 
@@ -26,9 +26,9 @@ def kills(points: Sequence[str], world: World) -> list[RunResult]:
     with pipeline.watched() as watch:
         while pipeline.run(plan):
             pass
-        found = pipeline.anomalies(watch)
+        found = pipeline.check(watch)
     results = [marked(pipeline, f"{batch}-driver", batch, point) for batch, point in plan.driver_faults.items()]
-    return with_anomalies(results, found)
+    return with_findings(results, found)
 
 
 def cell(point: str, world: World, runs: int, seed: int) -> list[RunResult]:  # noqa: ARG001 (nothing is random here)

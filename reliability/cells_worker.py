@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
-from fault_cells import Cell, RunResult, marked, with_anomalies
+from fault_cells import Cell, RunResult, marked, with_findings
 from fault_points import BEGUN, COMMITTING, CUT, EXECUTOR, HALF, KILL, STEPS, STOP, UNANSWERED, LaneFault
 from pipeline import Pipeline, World
 
@@ -28,6 +28,8 @@ FIRST_BATCH = 1
 """Batch 0 of a new query has no rows (see `spark_eos.spark.source`)."""
 
 LaneFaults = dict[int, list[LaneFault]]
+EVIDENCE = {KILL: (), EXECUTOR: (), STOP: (".resumed",), CUT: (".second-peek", ".resumed")}
+"""Marks that there must be beside the fault's own."""
 ANYWHERE = (*STEPS, BEGUN, HALF)
 STOP_TIMEOUT_S = 3
 ALL_COMPUTED = {"stage.rows": "disk"}
@@ -48,17 +50,13 @@ def run_faults(world: World, pipeline: Pipeline, faults: LaneFaults, **settings:
     with pipeline.watched() as watch:
         plan = pipeline.plan(lane_faults=faults, broker_pid=world.broker().pid, **settings)
         pipeline.run(plan)
-        found = pipeline.anomalies(watch)
+        found = pipeline.check(watch)
     planned = [(batch, fault) for batch, each in faults.items() for fault in each]
     results = [
         marked(pipeline, f"{batch}-{fault.lane}", batch, text(fault), EVIDENCE[fault.action])
         for batch, fault in planned
     ]
-    return with_anomalies(results, found)
-
-
-EVIDENCE = {KILL: (), EXECUTOR: (), STOP: (".resumed",), CUT: (".second-peek", ".resumed")}
-"""Marks that there must be beside the fault's own."""
+    return with_findings(results, found)
 
 
 def text(fault: LaneFault) -> str:

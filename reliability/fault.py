@@ -93,6 +93,7 @@ def line(cell: Cell, verdict: Verdict, seed: int, seconds: float) -> dict[str, A
         "hit": verdict.hit,
         "missed": list(verdict.missed),
         "anomalies": dict(verdict.anomalies),
+        "examples": dict(verdict.examples),
         "slowest_s": round(verdict.slowest_s, 2),
         "seconds": round(seconds, 1),
         "seed": seed,

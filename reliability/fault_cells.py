@@ -8,6 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from pipeline import Pipeline, World
 
+from spark_eos.checker import Findings
+
 
 @dataclass(frozen=True)
 class RunResult:
@@ -20,6 +22,7 @@ class RunResult:
             was hit, in seconds; None if that was never committed.
         limit_s: what `recovery_s` may be.
         anomalies: what the checker found, label to count. Where many runs share a pipeline, the last one has them.
+        examples: a few places for each label.
     """
 
     what: str
@@ -27,6 +30,7 @@ class RunResult:
     recovery_s: float | None
     limit_s: float
     anomalies: Mapping[str, int] = field(default_factory=dict)
+    examples: Mapping[str, list[str]] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -57,6 +61,7 @@ class Verdict:
         anomalies: label to count; "slow" and "stuck" are batches that were committed too late or never.
         slowest_s: the slowest recovery, in seconds.
         missed: the faults that did not happen.
+        examples: places of anomalies, label to a few; runs of those that are slow or stuck.
     """
 
     runs: int
@@ -64,21 +69,32 @@ class Verdict:
     anomalies: Mapping[str, int]
     slowest_s: float
     missed: Sequence[str]
+    examples: Mapping[str, list[str]]
 
 
 def judge(results: Sequence[RunResult]) -> Verdict:
     """Sum up a cell's runs."""
     anomalies: Counter[str] = Counter()
+    examples: dict[str, list[str]] = {}
     for result in results:
         anomalies.update(result.anomalies)
-        if result.hit and result.recovery_s is None:
-            anomalies["stuck"] += 1
-        elif result.hit and result.recovery_s > result.limit_s:
-            anomalies["slow"] += 1
+        for label, found in result.examples.items():
+            examples.setdefault(label, []).extend(found)
+        late = _late(result)
+        if late:
+            anomalies[late] += 1
+            examples.setdefault(late, []).append(result.what)
     missed = [result.what for result in results if not result.hit]
     slowest = max((result.recovery_s or 0.0 for result in results), default=0.0)
-    found = {label: count for label, count in anomalies.items() if count}
-    return Verdict(len(results), len(results) - len(missed), found, slowest, missed)
+    return Verdict(len(results), len(results) - len(missed), dict(anomalies), slowest, missed, examples)
+
+
+def _late(result: RunResult) -> str | None:
+    if not result.hit:
+        return None
+    if result.recovery_s is None:
+        return "stuck"
+    return "slow" if result.recovery_s > result.limit_s else None
 
 
 def marked(pipeline: Pipeline, name: str, batch: int, what: str, evidence: Sequence[str] = ()) -> RunResult:
@@ -97,6 +113,7 @@ def marked(pipeline: Pipeline, name: str, batch: int, what: str, evidence: Seque
     return RunResult(f"batch {batch}: {what}", hit, recovery_s, pipeline.limit_s)
 
 
-def with_anomalies(results: Sequence[RunResult], anomalies: Mapping[str, int]) -> list[RunResult]:
+def with_findings(results: Sequence[RunResult], findings: Findings) -> list[RunResult]:
     """Runs that shared a pipeline, with what the checker found in it."""
-    return [*results[:-1], replace(results[-1], anomalies=dict(anomalies))]
+    last = replace(results[-1], anomalies=findings.anomalies, examples=findings.examples)
+    return [*results[:-1], last]

@@ -21,8 +21,8 @@ from confluent_kafka import Producer
 from demo_runs import Checkpoint, JobProcess, RunFailed
 from fault_points import Marks
 from job import JobPlan
-from stand_in import Watch, check
 
+from spark_eos.checker import Findings, Watch, check
 from spark_eos.testing import EmbeddedKafka
 
 JOB = Path(__file__).with_name("job.py")
@@ -139,13 +139,10 @@ class Pipeline:
         with Watch(self.bootstrap, outputs=self.outputs, group=self.name, inputs=(self.source,)) as watch:
             yield watch
 
-    def anomalies(self, watch: Watch) -> dict[str, int]:
-        """What the independent checker finds wrong, by its labels."""
+    def check(self, watch: Watch) -> Findings:
+        """What the independent checker finds, now that the job is done."""
         wait_s = self.limit_s + 30
-        found = check(
-            self.bootstrap, inputs=(self.source,), outputs=self.outputs, group=self.name, watch=watch, wait_s=wait_s
-        )
-        return dict(found.anomalies)
+        return check(self.bootstrap, (self.source,), self.outputs, group=self.name, watch=watch, wait_s=wait_s)
 
     def plan(self, **settings: Any) -> JobPlan:
         """What the job is started with; settings as of `JobPlan`."""
