@@ -63,6 +63,10 @@ def main(
                 verdict, seconds = run_cell(world, cell, max(1, cell.runs * runs // KILLS), seed)
                 verdicts.append((cell, verdict))
                 tell(console, line(cell, verdict, seed, seconds), results)
+                if verdict.anomalies or verdict.missed:
+                    console.print(
+                        f"  {verdict.examples or verdict.missed}; logs and marks are in {world.keep(cell.name)}"
+                    )
     console.print(table(verdicts))
     sys.exit(conclude(console, [verdict for _, verdict in verdicts]))
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import sys
 import tempfile
@@ -59,6 +60,12 @@ class World:
         """The process of a broker, by its number."""
         ours = psutil.Process().children(recursive=True)
         return next(each for each in ours if _runs_broker(each, index))
+
+    def keep(self, name: str) -> Path:
+        """A copy of the folder that stays when this is gone; where it is."""
+        kept = Path(tempfile.mkdtemp(prefix=f"reliability-{name}-"))
+        shutil.copytree(self.folder, kept, dirs_exist_ok=True, symlinks=True)
+        return kept
 
     def pipeline(self, name: str, **settings: Any) -> Pipeline:
         """A pipeline with topics, a query id and a folder that no other has; settings as of `Pipeline`."""
