@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
 
 from fault_cells import Cell, RunResult, with_findings
@@ -49,30 +50,43 @@ def outages(world: World, pipeline: Pipeline, planned: Sequence[Outage], seed: i
     rng = random.Random(seed)
     pipeline.feed(AHEAD)
     with pipeline.watched() as watch, pipeline.running(pipeline.plan(continuous=True)) as running:
-        results = [outage(world, pipeline, running, each, rng.uniform(0, 0.8)) for each in planned]
+        running.wait(lambda: pipeline.checkpoint.last_done > 0)
+        hits = [outage(world, pipeline, running, each, rng.uniform(0, 0.8)) for each in planned]
         running.drain()
         found = pipeline.check(watch)
-    return with_findings(results, found)
+    return with_findings([hit.result(pipeline) for hit in hits], found)
 
 
-def outage(world: World, pipeline: Pipeline, running: Running, do: Outage, after_s: float) -> RunResult:
+@dataclass(frozen=True)
+class Hit:
+    """The batch that was open when an outage began, and from when on its recovery counts."""
+
+    batch: int
+    at: float
+    what: str
+
+    def result(self, pipeline: Pipeline) -> RunResult:
+        done = pipeline.committed_at(self.batch)
+        recovery_s = None if done is None else max(0.0, done - self.at)
+        return RunResult(f"batch {self.batch}: {self.what}", True, recovery_s, pipeline.limit_s)
+
+
+def outage(world: World, pipeline: Pipeline, running: Running, do: Outage, after_s: float) -> Hit:
     """One of them.
 
     Args:
         world, pipeline, running: where.
         do: the outage.
-        after_s: how long after the beginning of a batch, if that is still open by then.
+        after_s: how long after the beginning of a batch; of the next one, if that is done by then.
     """
     pipeline.feed(AHEAD)
     running.wait(lambda: pipeline.checkpoint.open_batch is not None)
     time.sleep(after_s)
     running.wait(lambda: pipeline.checkpoint.open_batch is not None)
-    batch = pipeline.checkpoint.last_planned
+    batch, before = pipeline.checkpoint.last_planned, running.restarts
     at = do(world)
-    running.wait(lambda: pipeline.committed_at(batch) is not None, pipeline.limit_s + 30)
-    done = pipeline.committed_at(batch)
-    what = f"batch {batch}: {after_s:.2f} s after its beginning; {running.restarts} restarts of the job until now"
-    return RunResult(what, True, None if done is None else max(0.0, done - at), pipeline.limit_s)
+    running.wait(lambda: pipeline.committed_at(batch) is not None, pipeline.limit_s)
+    return Hit(batch, at, f"{after_s:.2f} s after a batch began, {running.restarts - before} restarts of the job")
 
 
 def kills(world: World, runs: int, seed: int) -> list[RunResult]:

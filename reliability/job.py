@@ -174,7 +174,7 @@ def home(folder: Path) -> Path:
     found = folder / "spark"
     found.mkdir(exist_ok=True)
     for entry in Path(pyspark.__file__).parent.iterdir():
-        if not (found / entry.name).is_symlink():
+        if entry.name != "work" and not (found / entry.name).is_symlink():
             (found / entry.name).symlink_to(entry)
     return found
 
