@@ -14,6 +14,8 @@ from fault import CELLS
 from fault_cells import RunResult, judge
 from pipeline import World
 
+pytestmark = pytest.mark.timeout(600)  # the first of those that share a pipeline waits for all of its faults
+
 RUNS = 2
 SEED = 7
 Results = dict[str, list[RunResult]]
