@@ -194,6 +194,14 @@ class Pipeline:
     def _driver_marks(self) -> int:
         return len(list((self.folder / "marks").glob("*-driver")))
 
+    def stop(self, job: JobProcess) -> None:
+        """SIGTERM to a continuous job, and wait until it has ended."""
+        with suppress(ProcessLookupError):
+            os.kill(job.pid, signal.SIGTERM)
+        deadline = time.monotonic() + STOP_S
+        while job.exit_code is None and time.monotonic() < deadline:
+            time.sleep(LOOK_EVERY_S)
+
     def committed_at(self, batch: int) -> float | None:
         """When Spark noted that a batch is done, seconds since 1970; None if it has not."""
         path = self.checkpoint.folder / "commits" / str(batch)
@@ -265,11 +273,7 @@ class Running:
 
     def stop(self) -> None:
         """SIGTERM, and wait until it has ended."""
-        with suppress(ProcessLookupError):
-            os.kill(self._job.pid, signal.SIGTERM)
-        deadline = time.monotonic() + STOP_S
-        while self._job.exit_code is None and time.monotonic() < deadline:
-            time.sleep(LOOK_EVERY_S)
+        self._pipeline.stop(self._job)
 
     def end(self) -> None:
         """Leave nothing of it behind."""
