@@ -8,7 +8,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help machine install demo test test-unit test-simulation test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
-  bench-staging docs lock fault soak clean
+  bench-staging docs lock fault soak scenarios clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -98,6 +98,9 @@ fault: install ## the fault matrix: kills, stops and broker failures, each run c
 
 soak: install ## hours of load with a kill a minute, measured over time and checked (HOURS=1); the picture goes to docs/soak.png
 	PYTHONPATH=jobs $(BIN)/python reliability/soak.py --hours $(or $(HOURS),1) --picture docs/soak.png $(ARGS)
+
+scenarios: install ## what docs/SCENARIOS.md tells, shown in dumps of Kafka's log and checked (ARGS="--only 3,11")
+	PYTHONPATH=jobs:tests $(BIN)/python reliability/scenarios.py $(ARGS)
 
 clean: ## remove what the build and the tests made
 	rm -rf $(VENV) $(VENV41) .pytest_cache .mypy_cache .ruff_cache spark-warehouse

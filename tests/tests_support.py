@@ -45,7 +45,7 @@ def committed_messages(bootstrap: str, topic: str, isolation: str = "read_commit
     """Everything in a topic, as a plain consumer reads it, partition by partition."""
     if isolation == "read_committed":
         wait_for_markers(bootstrap, topic)
-    settings = {"bootstrap.servers": bootstrap, "group.id": "test", "isolation.level": isolation}
+    settings = {"bootstrap.servers": bootstrap, "group.id": "test", "isolation.level": isolation, "log_level": 0}
     settings |= {"enable.partition.eof": True, "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
     consumer = Consumer(settings)
     try:

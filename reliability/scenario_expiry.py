@@ -1,0 +1,105 @@
+"""Brokers forget transactional.ids that nobody has used for long: after 7 days by default, here after 15 seconds."""
+
+from __future__ import annotations
+
+from confluent_kafka import KafkaException, Producer
+from pipeline import World
+from scenario import Scenario, Story, wait_until
+from tests_support import Query, rows_of
+
+from spark_eos.errors import SparkEosError
+from spark_eos.protocol.driver import QueryRun
+from spark_eos.testing.broker import run_tool
+
+FORGETFUL = {
+    "transactional.id.expiration.ms": "15000",
+    "transaction.remove.expired.transaction.cleanup.interval.ms": "500",
+}
+CALL_S = 30
+NEVER_S = 120
+QUERIES = ("refunds", "payouts")
+
+
+def tell(story: Story, world: World) -> None:
+    story.say("transactional.id.expiration.ms is 15000. A plain producer and two queries write, and then sleep.")
+    world.kafka.create_topic("plain")
+    world.kafka.create_topic("in")
+    plain = _plain(world)
+    runs = {name: _written(world, name, lease_s=0.0 if name == "payouts" else 3600.0) for name in QUERIES}
+    known = _ids(world)
+    story.show(known)
+    story.promise(
+        f"the broker knows {len(known)} ids: the producer's, and of each query the driver's and the lane's",
+        len(known) == 5,
+    )
+    wait_until(lambda: not _ids(world), NEVER_S)
+    story.promise("the broker has forgotten every one of these ids", True)
+    found = _send(plain)
+    story.promise(f"the plain producer wakes up, and is fenced: {found}", found == "INVALID_PRODUCER_ID_MAPPING")
+    print()
+    _woken(story, *runs["refunds"])
+    print()
+    story.say(
+        "The query payouts wakes up too. Its run has slept for longer than its lease is taken for, and takes it anew:"
+    )
+    query, run = runs["payouts"]
+    _write(query, run, 1)
+    story.promise(f"it goes on: {', '.join(query.values())}", query.values() == ["row 0", "row 1"])
+
+
+SCENARIO = Scenario("Id expiry: a query that wakes up after its ids are forgotten", tell, config=FORGETFUL)
+
+
+def _woken(story: Story, query: Query, run: QueryRun) -> None:
+    story.say("The query refunds wakes up; to its run the lease is good for an hour:")
+    error = ""
+    try:
+        _write(query, run, 1)
+    except SparkEosError as refused:
+        error = str(refused)
+    story.show(error.splitlines())
+    story.promise(
+        "it ends, and says why, and what to do", "transactional.id.expiration.ms" in error and "Restart" in error
+    )
+    _write(query, query.run(), 1)
+    story.promise(f"started again it goes on: {', '.join(query.values())}", query.values() == ["row 0", "row 1"])
+
+
+def _plain(world: World) -> Producer:
+    settings = {"bootstrap.servers": world.kafka.bootstrap_servers, "log_level": 0}
+    producer = Producer(settings | {"transactional.id": "plain"})
+    producer.init_transactions(CALL_S)
+    _send(producer)
+    return producer
+
+
+def _send(producer: Producer) -> str:
+    """A transaction of one record; empty, or the name of the error."""
+    try:
+        producer.begin_transaction()
+        producer.produce("plain", "row", partition=0)
+        producer.flush(CALL_S)
+        producer.commit_transaction(CALL_S)
+    except KafkaException as error:
+        return str(error.args[0].name())
+    return ""
+
+
+def _written(world: World, name: str, lease_s: float) -> tuple[Query, QueryRun]:
+    """A query that has written batch 0, and its run, still alive."""
+    world.kafka.create_topic(f"out-{name}")
+    query = Query(world.kafka.bootstrap_servers, name, f"out-{name}")
+    run = query.run(lease_s=lease_s)
+    _write(query, run, 0)
+    return query, run
+
+
+def _write(query: Query, run: QueryRun, batch: int) -> None:
+    query.batch(run, batch, [[rows_of([f"row {batch}"], ("in", 0, batch))]])
+
+
+def _ids(world: World) -> list[str]:
+    """What the broker knows of these producers, as kafka-transactions lists it."""
+    command = ["--bootstrap-server", world.kafka.bootstrap_servers, "list"]
+    listed = run_tool("org.apache.kafka.tools.TransactionsCommand", command).splitlines()
+    return [line for line in listed[1:] if line.startswith(("plain", *QUERIES))]
