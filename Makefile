@@ -8,7 +8,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help machine install demo test test-unit test-simulation test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
-  bench-staging docs lock fault soak scenarios clean
+  bench-staging docs lock simulate fault soak scenarios clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -61,7 +61,10 @@ test-spark41: $(VENV41)/.installed ## the tests of the kafka and spark tiers wit
 	$(BIN41)/pytest -n 2 --dist loadfile -W 'ignore:unclosed <socket.socket:ResourceWarning' tests/kafka tests/contract tests/spark \
 	  --ignore tests/spark/test_job.py $(ARGS)
 
-test-fault: install ## kills, rival drivers
+test-simulate: install ## the protocol on simulated brokers: searches to the end, and seeded runs (SEEDS=10000)
+	$(BIN)/python reliability/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+fault: install ## kills, rival drivers
 	$(BIN)/pytest tests/fault $(ARGS)
 
 test-large: install ## what the default run does on a smaller scale: take-over of 5,000 lanes, executors that are killed
@@ -92,6 +95,9 @@ lock: install ## resolve requirements.lock anew
 	$(BIN)/python -m pip install --quiet uv
 	$(BIN)/uv pip compile pyproject.toml --extra jobs --extra schema-registry --extra metrics --group dev --universal \
 	  --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
+
+simulate: install ## the protocol on simulated brokers: searches to the end, and seeded runs (SEEDS=10000)
+	$(BIN)/python reliability/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 fault: install ## the fault matrix: kills, stops and broker failures, each run checked (RUNS=25 ARGS="--only kill-before-init")
 	PYTHONPATH=jobs $(BIN)/python reliability/fault.py $(if $(RUNS),--runs $(RUNS)) $(ARGS)

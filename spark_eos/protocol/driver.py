@@ -25,7 +25,7 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 
-from spark_eos.errors import Fenced, SparkEosError
+from spark_eos.errors import Fenced, LedgerRefusal, SparkEosError
 from spark_eos.protocol.decide import (
     BatchFacts,
     Decision,
@@ -233,8 +233,7 @@ class QueryRun:
 
     def _take_over(self, asked: _Asked, sources: Sources) -> Decision:
         self._ledger.ensure(asked.room)
-        query = self._ledger.view(stable=False, lanes=0).query
-        self._decide_on(asked, self._ledger.view(stable=False, lanes=_lanes_that_matter(query)))
+        self._look(asked)
         self._acquire_lease()
         query = self._sign(asked)
         if query is None or not query.at_rest:
@@ -250,6 +249,18 @@ class QueryRun:
             if not self._floor:
                 raise adoption_blind("the query reads no Kafka topic that this cluster has")
         return decision
+
+    def _look(self, asked: _Asked) -> None:
+        """Without waiting for what a dead run left open, unless it would refuse: an acknowledged seal shows once its
+        marker is written, and the row of before can seem to contradict the checkpoint."""
+        query = self._ledger.view(stable=False, lanes=0).query
+        try:
+            self._decide_on(asked, self._view_unstable(query))
+        except LedgerRefusal:
+            self._decide_on(asked, self._view_unstable(self._ledger.query()))
+
+    def _view_unstable(self, query: QueryRow | None) -> LedgerView:
+        return LedgerView(query, self._ledger.view(stable=False, lanes=_lanes_that_matter(query)).lanes)
 
     def _acquire_lease(self) -> None:
         held = self._open_transaction(driver_transactional_id(self.run.query))

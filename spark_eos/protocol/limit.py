@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 
 from spark_eos.errors import TransactionTooLong
 from spark_eos.protocol.names import LaneTask
@@ -59,22 +60,32 @@ class TimeLimit:
             )
 
 
+Alarm = Callable[[float, Callable[[], None]], AbstractContextManager[object]]
+"""Calls something after so many seconds, unless its block has been left by then."""
+
+
 @contextmanager
-def time_limit(task: LaneTask, timeout_s: float, clock: Clock) -> Iterator[TimeLimit]:
+def alarm(seconds: float, call: Callable[[], None]) -> Iterator[None]:
+    """An `Alarm` in a thread, since the task itself may be waiting for Spark's next rows."""
+    timer = threading.Timer(seconds, call)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+
+
+@contextmanager
+def time_limit(task: LaneTask, timeout_s: float, clock: Clock, alarm: Alarm) -> Iterator[TimeLimit]:
     """The limit of a transaction that is opened now; logs a warning at half of it, while the block still runs.
 
-    The warning comes from a thread, since the task itself may be waiting for Spark's next rows. The thread holds
-    nothing but the text.
+    The alarm holds nothing but the text.
     """
     told = (
         f"[query {task.run.query}, batch {task.batch}, lane {task.lane}] the transaction has been open for "
         f"{WARN_AT * timeout_s:g} s, half of kafka.transaction.timeout.ms. At {LIMIT * timeout_s:g} s the lane fails. "
         f"What to do: {WAYS_OUT}"
     )
-    timer = threading.Timer(WARN_AT * timeout_s, log.warning, [told])
-    timer.daemon = True
-    timer.start()
-    try:
+    with alarm(WARN_AT * timeout_s, partial(log.warning, told)):
         yield TimeLimit(timeout_s, clock)
-    finally:
-        timer.cancel()

@@ -9,6 +9,7 @@ from time import monotonic
 from typing import Protocol
 
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow, Row
+from spark_eos.protocol.limit import Alarm, alarm
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.positions import Offsets, SourceRange, TopicPartition
 from spark_eos.protocol.stats import Clock
@@ -98,12 +99,14 @@ class LanePorts:
         ledger, open_transaction: Kafka.
         timeout_s: seconds that the broker lets a transaction be open: the client's `transaction.timeout.ms`.
         clock: by which steps and the open transaction are timed.
+        alarm: warns when half of that time is over.
     """
 
     ledger: LaneLedger
     open_transaction: OpenTransaction
     timeout_s: float
     clock: Clock = monotonic
+    alarm: Alarm = alarm
 
 
 RowStream = Iterator[Rows]

@@ -162,7 +162,7 @@ class _Lane:
 
     def _transact(self, transaction: Transaction, stream: Iterator[Rows], adoptions: int) -> None:
         self.before_step(Step.WRITE)
-        with time_limit(self.task, self.ports.timeout_s, self.ports.clock) as limit:
+        with time_limit(self.task, self.ports.timeout_s, self.ports.clock, self.ports.alarm) as limit:
             transaction.begin()
             try:
                 for rows in stream:

@@ -76,6 +76,13 @@ class Brokers:
         """Forget a group and all that it has committed."""
         self._groups.pop(name, None)
 
+    def fingerprint(self) -> int:
+        """A hash of all that the brokers know, but for the time: equal if they are, in one process."""
+        logs = [log.digest for partitions in self._topics.values() for log in partitions]
+        groups = [group.fingerprint() for group in self._groups.values()]
+        coordinators = [each.fingerprint() for each in (self.coordinator, *self._deposed)]
+        return hash((*logs, 0, *groups, 0, *coordinators))
+
     # --- transactions ------------------------------------------------------------------------------------------
 
     def markers(self) -> list[PendingMarker]:

@@ -35,7 +35,7 @@ log = logging.getLogger("spark_eos.testing")
 T = TypeVar("T")
 
 TRIES = 300
-"""How often a request is made again: 100 ms apart, as long as the real client's calls take at most (30 s)."""
+"""How often a request is made: 100 ms apart, as long as the real client's calls take at most (30 s)."""
 
 ASK_THE_LEDGER = "The next attempt asks the ledger how it ended."
 NEXT_ATTEMPT = "Nothing of it is visible; the next attempt writes it again."
@@ -231,17 +231,21 @@ def asked(network: Network, request: Request[T], tries: int) -> T:
         BrokerError: the broker refuses, for good or to the end.
         Unanswered: nothing came to the end.
     """
-    for left in reversed(range(tries)):
+    unanswered = 0
+    for _ in range(TRIES):
         try:
             return network.send(request)
         except BrokerError as error:
-            if not (error.code.retriable and left):
+            if not error.code.retriable:
                 raise
-        except Unanswered:
-            if not left:
+            last: Exception = error
+        except Unanswered as error:
+            unanswered += 1
+            if unanswered == tries:
                 raise
+            last = error
         network.pause(request)
-    raise AssertionError("a request is made at least once")
+    raise last
 
 
 def _fenced_by(error: BrokerError) -> Fenced:

@@ -61,6 +61,11 @@ class PendingMarker:
     place: Place
     marker: Marker
 
+    def __str__(self) -> str:
+        where = self.place if isinstance(self.place, str) else f"{self.place[0]}-{self.place[1]}"
+        who = f"{self.id} epoch {self.producer.epoch}, coordinator {self.marker.coordinator_epoch}"
+        return f"marker {self.marker.name} of {who} into {where}"
+
 
 class Coordinator:
     """One coordinator, from its election to the next.
@@ -77,6 +82,7 @@ class Coordinator:
         self._producers = 1 + max((each.producer.id for each in journal), default=-1)
         self.markers: list[PendingMarker] = []
         self.deposed = False
+        self._fingerprint = (-1, 0)
         for each in self.transactions():
             if each.state.prepared:
                 self._announce(each)
@@ -84,6 +90,13 @@ class Coordinator:
     def transactions(self) -> list[Transaction]:
         """All transactional.ids that are known, by name."""
         return [each for _, each in sorted(self._known.items()) if each.state is not State.DEAD]
+
+    def fingerprint(self) -> int:
+        """A hash of all that the coordinator knows, but for when."""
+        if len(self._journal) != self._fingerprint[0]:
+            known = frozenset((each.id, each.producer, each.state, each.places) for each in self.transactions())
+            self._fingerprint = len(self._journal), hash(known)
+        return hash((self._fingerprint[1], self._epoch, frozenset(self.markers)))
 
     def init_producer_id(self, id_: str, timeout_s: float) -> Producer:
         """A new epoch for a transactional.id: fences its older producers, and ends what they left open.

@@ -32,6 +32,8 @@ class Group:
         self._pending: dict[int, dict[TopicPartition, Committed]] = {}
         self._epochs: dict[int, int] = {}
         self._coordinator_epochs: dict[int, int] = {}
+        self._changes = 0
+        self._fingerprint = (-1, 0)
 
     def commit_in_transaction(
         self, producer: Producer, offsets: Mapping[TopicPartition, Committed], verify: Callable[[], None]
@@ -46,10 +48,12 @@ class Group:
             verify()
         self._epochs[producer.id] = producer.epoch
         self._pending.setdefault(producer.id, {}).update(offsets)
+        self._changes += 1
 
     def commit(self, offsets: Mapping[TopicPartition, Committed]) -> None:
         """Offsets that count at once."""
         self._committed.update(offsets)
+        self._changes += 1
         self._committed_at.update(dict.fromkeys(offsets, self._now()))
 
     def end(self, producer: Producer, marker: Marker) -> None:
@@ -60,6 +64,7 @@ class Group:
         self._coordinator_epochs[producer.id] = marker.coordinator_epoch
         self._epochs[producer.id] = producer.epoch
         pending = self._pending.pop(producer.id, {})
+        self._changes += 1
         if marker.commit:
             self.commit(pending)
 
@@ -81,6 +86,14 @@ class Group:
     def all(self) -> dict[TopicPartition, Committed]:
         """All that is committed now, whatever transactions are open."""
         return dict(self._committed)
+
+    def fingerprint(self) -> int:
+        """A hash of all that the group knows, but for when."""
+        if self._changes != self._fingerprint[0]:
+            pending = frozenset((id_, frozenset(found.items())) for id_, found in self._pending.items())
+            known = (frozenset(self._committed.items()), pending, frozenset(self._epochs.items()))
+            self._fingerprint = self._changes, hash(known)
+        return self._fingerprint[1]
 
     def expire(self, retention_s: float) -> None:
         """Forget offsets that are older (`offsets.retention.minutes`)."""

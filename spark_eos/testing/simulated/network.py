@@ -127,25 +127,32 @@ class FaultyNetwork(Network):
         found: list[tuple[str, Callable[[], None]]] = []
         brokers = self.brokers
         for pending in brokers.markers():
-            name = f"marker {pending.marker.name} of {pending.id} into {pending.place}"
-            found.append((name, lambda pending=pending: brokers.write_marker(pending)))  # type: ignore[misc]
+            found.append((f"brokers: {pending}", lambda pending=pending: brokers.write_marker(pending)))  # type: ignore[misc]
         for request in self.late:
-            found.append((f"late {request}", lambda request=request: self._deliver_late(request)))  # type: ignore[misc]
+            found.append((f"network: late {request}", lambda request=request: self.deliver_late(request)))  # type: ignore[misc]
         if self.faults and brokers.any_open():
-            found.append(("coordinator fails over", self._counted(brokers.fail_over)))
-            found.append(("transactions time out", self._counted(brokers.time_out)))
+            found.append(("brokers: the coordinator fails over", self._counted(brokers.fail_over)))
+            found.append(("brokers: transactions time out", self._counted(brokers.time_out)))
         return found
 
     def happen(self, index: int) -> None:
         """Let one of `events` happen."""
         name, event = self.events()[index]
-        self.log.append(name)
+        self.note(name)
         event()
 
+    def note(self, happened: str) -> None:
+        """A line of the log of what happened."""
+        self.log.append(happened)
+
+    def may_fail(self, request: Request[Any]) -> bool:
+        """Whether a request may be lost, late or twice."""
+        return self.faults > 0 and request.api.changes
+
     def _delivered(self, request: Request[T]) -> T:
-        fates = list(_FATES) if self.faults and request.api.changes else ["delivered"]
+        fates = list(_FATES) if self.may_fail(request) else ["delivered"]
         fate = fates[self.choose(f"{request}", fates)]
-        self.log.append(f"{request}: {fate}")
+        self.note(f"{request}: {fate}")
         self.faults -= fate != "delivered"
         return cast(T, _FATES[fate](self, request))
 
@@ -167,7 +174,8 @@ class FaultyNetwork(Network):
         self.late.append(request)
         return request.call()
 
-    def _deliver_late(self, request: Request[Any]) -> None:
+    def deliver_late(self, request: Request[Any]) -> None:
+        """A request arrives that nobody waits for any more."""
         self.late.remove(request)
         _done_by_brokers(request)
 

@@ -59,6 +59,8 @@ class PartitionLog:
 
     def __init__(self) -> None:
         self.entries: list[Entry] = []
+        self.digest = 0
+        """Of all entries: equal if they are, in one process."""
         self._epochs: dict[int, int] = {}
         self._next_sequence: dict[Producer, int] = {}
         self._coordinator_epochs: dict[int, int] = {}
@@ -122,7 +124,7 @@ class PartitionLog:
         first = self._open.pop(producer.id, None)
         if first is not None and not marker.commit:
             self._aborted.append((producer.id, first, self.high_watermark))
-        self.entries.append(Entry(self.high_watermark, producer, -1, marker))
+        self._keep(Entry(self.high_watermark, producer, -1, marker))
 
     def records(self, isolation: str = "read_committed") -> Iterator[Entry]:
         """What a reader sees, in the order of offsets; no markers.
@@ -137,7 +139,11 @@ class PartitionLog:
 
     def _write(self, producer: Producer, first_sequence: int, payloads: Sequence[Payload]) -> None:
         for number, payload in enumerate(payloads, first_sequence):
-            self.entries.append(Entry(self.high_watermark, producer, number, payload))
+            self._keep(Entry(self.high_watermark, producer, number, payload))
+
+    def _keep(self, entry: Entry) -> None:
+        self.entries.append(entry)
+        self.digest = hash((self.digest, entry))
 
     def _is_aborted(self, entry: Entry) -> bool:
         return any(entry.producer.id == id_ and first <= entry.offset < end for id_, first, end in self._aborted)

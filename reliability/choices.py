@@ -1,0 +1,123 @@
+"""Who decides what happens in a simulated run: a seed, or a search through everything that could happen."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Hashable, Iterator, Sequence
+
+
+class Pruned(BaseException):
+    """What follows from here was searched before."""
+
+
+class Choices:
+    """Answers of one run, in order. Index 0 is what happens on a good day.
+
+    `taken` has every answer, so that `Replay(taken)` makes the same run.
+    """
+
+    def __init__(self) -> None:
+        self.taken: list[int] = []
+
+    def choose(self, moment: str, options: Sequence[str]) -> int:
+        """One of some options, by its index."""
+        del moment
+        if len(options) == 1:
+            return 0
+        answer = self._answer(len(options))
+        self.taken.append(answer)
+        return answer
+
+    def at(self, state: Callable[[], Hashable]) -> None:
+        """Told, before each choice of who goes on, how to get the state of the run."""
+
+    def recover(self) -> None:
+        """Told when no further mishaps are wanted: the query is restarted until it is through."""
+
+    def _answer(self, options: int) -> int:
+        raise NotImplementedError
+
+
+class Dice(Choices):
+    """A seeded run.
+
+    Args:
+        seed: the same one, the same run.
+        restless: how often something else than on a good day happens, where it could.
+    """
+
+    def __init__(self, seed: int, restless: float = 0.25) -> None:
+        super().__init__()
+        self._dice, self._restless = random.Random(seed), restless
+
+    def _answer(self, options: int) -> int:
+        return self._dice.randrange(1, options) if self._dice.random() < self._restless else 0
+
+
+class Replay(Choices):
+    """A run with known answers; after the last one, a good day."""
+
+    def __init__(self, answers: Sequence[int]) -> None:
+        super().__init__()
+        self._answers = answers
+
+    def _answer(self, options: int) -> int:
+        del options
+        place = len(self.taken)
+        return self._answers[place] if place < len(self._answers) else 0
+
+
+class Search:
+    """All runs, depth first, each state once.
+
+    A run begins anew each time and follows a prefix of answers. Where it comes to a state (what the brokers, the
+    network and every process know) from which all was searched, it ends: what follows is known.
+    """
+
+    def __init__(self) -> None:
+        self.seen: set[Hashable] = set()
+        self._next: list[int] | None = []
+
+    def runs(self) -> Iterator[Path]:
+        """Each run's choices, until there is nothing new."""
+        while self._next is not None:
+            path = Path(self._next, self.seen)
+            yield path
+            self._next = path.successor()
+
+
+class Path(Choices):
+    """One run of a search. Its recovery is a good day: what can come between there, the seeded runs try."""
+
+    def __init__(self, prefix: Sequence[int], seen: set[Hashable]) -> None:
+        super().__init__()
+        self._prefix, self._seen = prefix, seen
+        self._counts: list[int] = []
+        self._recovering = False
+
+    def choose(self, moment: str, options: Sequence[str]) -> int:
+        return 0 if self._recovering else super().choose(moment, options)
+
+    def recover(self) -> None:
+        self._recovering = True
+
+    def _answer(self, options: int) -> int:
+        place = len(self.taken)
+        self._counts.append(options)
+        return self._prefix[place] if place < len(self._prefix) else 0
+
+    def at(self, state: Callable[[], Hashable]) -> None:
+        """End the run where it comes, beyond its prefix, to a state that was searched."""
+        if self._recovering or len(self.taken) < len(self._prefix):
+            return
+        here = state()
+        if here in self._seen:
+            raise Pruned
+        self._seen.add(here)
+
+    def successor(self) -> list[int] | None:
+        """The prefix of the next run: the last choice that has an option left, with that option."""
+        for place in reversed(range(len(self.taken))):
+            if self.taken[place] + 1 < self._counts[place]:
+                return [*self.taken[:place], self.taken[place] + 1]
+        return None

@@ -1,0 +1,237 @@
+"""Processes of a simulated run: each stops before every request, and somebody decides which one goes on.
+
+A process is a greenlet: plain code, which neither knows nor cares that it is interleaved with others. Killed, it does
+nothing any more, not even what its `finally` asks of the network.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from typing import Any
+
+from choices import Choices
+from greenlet import greenlet
+
+from spark_eos.testing.simulated.answers import BrokerError, Unanswered
+from spark_eos.testing.simulated.brokers import Brokers
+from spark_eos.testing.simulated.network import Api, FaultyNetwork, Request, T
+
+STEPS = 5_000
+"""A run that takes more is going in circles."""
+
+
+class Killed(BaseException):
+    """SIGKILL."""
+
+
+class Stuck(AssertionError):
+    """A run that does not come to its end."""
+
+
+@dataclass(eq=False)
+class Process:
+    """One process, or one attempt of a task.
+
+    Args:
+        name: as the trace shows it.
+        body: what it does.
+        mortal: whether it may be killed.
+    """
+
+    name: str
+    body: Callable[[], Any]
+    mortal: bool = True
+    state: str = "ready"
+    result: Any = None
+    error: BaseException | None = None
+    until: Callable[[], bool] | None = None
+    knows: int = 0
+    """A hash of what was answered so far: all that a process can know."""
+    moment: str = "start"
+
+    def hear(self, answer: str) -> None:
+        """Note an answer."""
+        self.knows = hash((self.knows, answer))
+
+    @property
+    def over(self) -> bool:
+        return self.state in ("done", "killed")
+
+
+class Scheduler:
+    """Runs processes one step at a time.
+
+    Args:
+        choices: decides who goes on, who is killed, and what the brokers do meanwhile.
+        network: whose events may happen.
+        after_step: called after each step, to look at what stands there; an error of it ends the run.
+        kills: how many processes may be killed in all.
+    """
+
+    def __init__(self, choices: Choices, network: ScheduledNetwork, after_step: Callable[[], None], kills: int) -> None:
+        self.choices, self.network, self.kills = choices, network, kills
+        self._after_step = after_step
+        self.processes: list[Process] = []
+        self.current: Process | None = None
+        self._greenlets: dict[Process, greenlet] = {}
+        self._main = greenlet.getcurrent()
+        network.scheduler = self
+
+    def start(self, name: str, body: Callable[[], Any], mortal: bool = True) -> Process:
+        """A new process; it does nothing before `run` lets it."""
+        process = Process(name, body, mortal)
+        self.processes.append(process)
+        self._greenlets[process] = greenlet(lambda: self._live(process))
+        return process
+
+    def run(self) -> None:
+        """Until every process is over.
+
+        Raises:
+            Stuck: it does not end.
+        """
+        self._main = greenlet.getcurrent()
+        for _ in range(STEPS):
+            if all(each.over for each in self.processes):
+                return
+            self._step()
+            self._after_step()
+        raise Stuck(f"no end after {STEPS} steps: {[(p.name, p.state, p.moment) for p in self.processes]}")
+
+    def alone(self, process: Process) -> None:
+        """Run one process to its end, on a good day."""
+        while not process.over:
+            self._go_on(process)
+            self.network.brokers.write_markers()
+
+    def end(self) -> None:
+        """Kill what still runs, so that nothing of it runs on when it is forgotten."""
+        for process, life in self._greenlets.items():
+            if not process.over and life:
+                process.state, self.current = "killed", process
+                life.throw(Killed)
+
+    def stop(self, moment: str) -> None:
+        """Called in a process, before it does anything that others could notice."""
+        process = self.me()
+        process.moment = moment
+        self._switch(process)
+
+    def wait(self, until: Callable[[], bool], moment: str) -> None:
+        """Called in a process that can't go on before something happens."""
+        process = self.me()
+        process.moment, process.until = moment, until
+        self._switch(process)
+        process.until = None
+
+    def me(self) -> Process:
+        if self.current is None:
+            raise AssertionError("only a process stops")
+        if self.current.state == "killed":
+            raise Killed
+        return self.current
+
+    def _switch(self, process: Process) -> None:
+        self._main.switch()
+        if process.state == "killed":
+            raise Killed
+
+    def _live(self, process: Process) -> None:
+        try:
+            process.result = process.body()
+            process.state = "done"
+        except Killed:
+            process.state = "killed"
+        except Exception as error:
+            process.error, process.state = error, "done"
+        self._main.switch()
+
+    def _step(self) -> None:
+        self.choices.at(self.state)
+        options = self._options()
+        if not options:
+            # Everybody waits for something that only time can bring.
+            self.current = None
+            self.network.note("brokers: time passes")
+            self.network.brokers.time_out()
+            for each in self.processes:
+                each.until = None
+            return
+        _, act = options[self.choices.choose("who goes on", [name for name, _ in options])]
+        act()
+
+    def _options(self) -> list[tuple[str, Callable[[], None]]]:
+        alive = [each for each in self.processes if not each.over]
+        ready = [each for each in alive if each.until is None or each.until()]
+        ready.sort(key=lambda each: each is not self.current)  # on a good day nobody is interrupted
+        found = [(each.name, lambda each=each: self._go_on(each)) for each in ready]
+        found += [
+            (name, lambda event=index: self._event(event)) for index, (name, _) in enumerate(self.network.events())
+        ]
+        if self.kills:
+            found += [(f"kill {p.name}", lambda p=p: self._kill(p)) for p in alive if p.mortal and p.moment != "start"]
+        return found
+
+    def _go_on(self, process: Process) -> None:
+        self.current = process
+        self._greenlets[process].switch()
+
+    def _event(self, index: int) -> None:
+        last, self.current = self.current, None
+        self.network.happen(index)
+        self.current = last
+
+    def _kill(self, process: Process) -> None:
+        self.kills -= 1
+        self.current = process
+        self.network.note(f"killed at {process.moment}")
+        process.state = "killed"
+        self._go_on(process)
+
+    def state(self) -> Hashable:
+        """All that what follows depends on."""
+        network = self.network
+        lives = tuple((p.name, p.state, p.moment, p.until is None, p.knows) for p in self.processes)
+        late = tuple(sorted(str(request) for request in network.late))
+        return hash((lives, late, network.faults, self.kills, network.brokers.fingerprint()))
+
+
+class ScheduledNetwork(FaultyNetwork):
+    """Stops the process that asks before each request; the scheduler decides what the brokers do meanwhile.
+
+    Args:
+        brokers, choose, faults: as of `FaultyNetwork`.
+        faulty: kinds of requests that may be lost, late or twice.
+    """
+
+    scheduler: Scheduler
+
+    def __init__(
+        self, brokers: Brokers, choices: Choices, faults: int, faulty: frozenset[Api] = frozenset(Api)
+    ) -> None:
+        super().__init__(brokers, choices.choose, faults)
+        self._faulty = faulty
+
+    def note(self, happened: str) -> None:
+        process = self.scheduler.current
+        super().note(happened if process is None else f"{process.name}: {happened}")
+
+    def send(self, request: Request[T]) -> T:
+        self.scheduler.stop(str(request))
+        process = self.scheduler.me()
+        try:
+            answer = self._delivered(request)
+        except (BrokerError, Unanswered) as error:
+            process.hear(str(error))
+            raise
+        process.hear(repr(answer))
+        return answer
+
+    def pause(self, request: Request[Any]) -> None:
+        """Until anything has happened: asked again before, the answer would be the same."""
+        before = self.brokers.fingerprint()
+        self.scheduler.wait(lambda: self.brokers.fingerprint() != before, f"asking again: {request}")
+
+    def may_fail(self, request: Request[Any]) -> bool:
+        return request.api in self._faulty and super().may_fail(request)
