@@ -8,7 +8,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help machine install demo test test-unit test-simulation test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
-  bench-staging docs lock simulate fault soak scenarios clean
+  bench-staging docs lock simulate mutants fault soak scenarios clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -98,6 +98,9 @@ lock: install ## resolve requirements.lock anew
 
 simulate: install ## the protocol on simulated brokers: searches to the end, and seeded runs (SEEDS=10000)
 	$(BIN)/python reliability/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
+
+mutants: install ## connectors with one mistake each: the proof must notice them (ARGS="--only random-id")
+	$(BIN)/python reliability/mutants.py $(ARGS)
 
 fault: install ## the fault matrix: kills, stops and broker failures, each run checked (RUNS=25 ARGS="--only kill-before-init")
 	PYTHONPATH=jobs $(BIN)/python reliability/fault.py $(if $(RUNS),--runs $(RUNS)) $(ARGS)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from types import MappingProxyType
 
 
 class Pruned(BaseException):
@@ -44,14 +45,32 @@ class Dice(Choices):
     Args:
         seed: the same one, the same run.
         restless: how often something else than on a good day happens, where it could.
+        moments: what a moment's name begins with, to how often it is instead.
+        rare: what happens more seldom, a fifth as often: it could happen nearly always, and would use up all mishaps.
     """
 
-    def __init__(self, seed: int, restless: float = 0.25) -> None:
+    def __init__(
+        self,
+        seed: int,
+        restless: float = 0.25,
+        moments: Mapping[str, float] = MappingProxyType({}),
+        rare: Collection[str] = (),
+    ) -> None:
         super().__init__()
-        self._dice, self._restless = random.Random(seed), restless
+        self._dice, self._restless, self._moments, self._rare = random.Random(seed), restless, moments, rare
 
-    def _answer(self, options: int) -> int:
-        return self._dice.randrange(1, options) if self._dice.random() < self._restless else 0
+    def choose(self, moment: str, options: Sequence[str]) -> int:
+        """See `Choices.choose`."""
+        if len(options) == 1:
+            return 0
+        restless = next((often for name, often in self._moments.items() if moment.startswith(name)), self._restless)
+        answer = self._mishap(options) if self._dice.random() < restless else 0
+        self.taken.append(answer)
+        return answer
+
+    def _mishap(self, options: Sequence[str]) -> int:
+        found = self._dice.randrange(1, len(options))
+        return 0 if options[found] in self._rare and self._dice.random() < 0.8 else found
 
 
 class Replay(Choices):

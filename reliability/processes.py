@@ -49,6 +49,8 @@ class Process:
     knows: int = 0
     """A hash of what was answered so far: all that a process can know."""
     moment: str = "start"
+    refused: bool = False
+    """Whether the last answer was an error: asked again at once, it would be the same."""
 
     def hear(self, answer: str) -> None:
         """Note an answer."""
@@ -223,13 +225,16 @@ class ScheduledNetwork(FaultyNetwork):
         try:
             answer = self._delivered(request)
         except (BrokerError, Unanswered) as error:
+            process.refused = isinstance(error, BrokerError)
             process.hear(str(error))
             raise
         process.hear(repr(answer))
         return answer
 
     def pause(self, request: Request[Any]) -> None:
-        """Until anything has happened: asked again before, the answer would be the same."""
+        """After an error, until anything has happened. Without an answer a client asks again whatever happens."""
+        if not self.scheduler.me().refused:
+            return
         before = self.brokers.fingerprint()
         self.scheduler.wait(lambda: self.brokers.fingerprint() != before, f"asking again: {request}")
 

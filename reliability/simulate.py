@@ -22,14 +22,10 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 from simulated_query import Checkpoint
-from simulation import Bounds, Searched, Verdict, search, seeded, two_attempts, two_drivers
-
-from spark_eos.testing.simulated.network import Api
+from simulation import END_TXN, Bounds, Searched, Verdict, search, seeded, two_attempts, two_drivers
 
 SHARE = 250
 """Seeds that a process takes at once."""
-
-END_TXN = frozenset({Api.END_TXN})
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,8 @@ What must hold, by number:
 
  1 lost: every row of every batch that Spark's checkpoint has as committed is there, and in the end every row;
  2 doubled: none is there twice;
- 3 torn: of a lane's batch all rows are there, or none, whatever partitions they went to;
+ 3 torn: of a lane's batch all rows are there, or none, whatever partitions they went to; and none is seen whose
+   ledger row is not committed with it;
  4 seen and gone: what a read_committed reader has seen stays, in its place (no aborted row, no row before its commit);
  5 order: a lane's rows stand in each partition in the order of the query;
  6 back: committed offsets, the ledger's rows among them, never move back;
@@ -33,6 +34,7 @@ from spark_eos.protocol.parallel import one_by_one
 from spark_eos.protocol.ports import LanePorts
 from spark_eos.protocol.positions import SourceRange, TopicPartition
 from spark_eos.protocol.transaction import LaneReport, Outcome, run_lane
+from spark_eos.testing.simulated.client import Client
 from spark_eos.testing.simulated.kafka import LEDGER_TOPIC, SimulatedKafka
 
 QUERY, CHECKPOINT, TOPIC = "q", "checkpoint", "out"
@@ -101,6 +103,11 @@ class Checkpoint:
 
         return cls([[lane(batch, number) for number in range(lanes)] for batch in range(batches)])
 
+    def places(self) -> dict[str, tuple[int, int]]:
+        """Each row's batch and lane."""
+        numbered = ((b, n, lane) for b, batch in enumerate(self.batches) for n, lane in enumerate(batch))
+        return {value: (b, n) for b, n, lane in numbered for rows in lane for value in rows.values}
+
     def values(self, batch: int) -> set[str]:
         """A batch's rows."""
         return {value for lane in self.batches[batch] for rows in lane for value in rows.values}
@@ -111,10 +118,14 @@ class Query:
 
     def __init__(self, kafka: SimulatedKafka, checkpoint: Checkpoint) -> None:
         self.kafka, self.checkpoint = kafka, checkpoint
-        self.client, self.ledger = kafka.client(QUERY), kafka.ledger(QUERY)
+        self.ledger = kafka.ledger(QUERY)
+        self._clients: dict[str, Client] = {}
         kafka.create_topic(TOPIC, 2)
         kafka.create_topic("in", 3)
-        self.ports = LanePorts(self.ledger, self.client.open, self.client.timeout_s, self.clock, _no_alarm)
+
+    def client(self, run: str) -> Client:
+        """What makes a run's producers, in its driver and its workers: no two runs share a process."""
+        return self._clients.setdefault(run, self.kafka.client(QUERY))
 
     def clock(self) -> float:
         """The brokers' time: no process here has one of its own."""
@@ -124,14 +135,22 @@ class Query:
         """A run of the query, before it has begun."""
         identity = Run(QUERY, CHECKPOINT, name)
         return QueryRun(
-            identity, self.ledger, self.client.open, Policy(), lambda: "now", clock=self.clock, for_each=one_by_one
+            identity,
+            self.ledger,
+            self.client(name).open,
+            Policy(),
+            lambda: "now",
+            clock=self.clock,
+            for_each=one_by_one,
         )
 
     def attempt(self, run: Run, batch: int, lane: int, attempt: int, lanes: int) -> LaneReport:
         """What a task does."""
         task = LaneTask(run, batch, lane, lanes, attempt, f"content {batch}")
         rows = iter(self.checkpoint.batches[batch][lane])
-        return run_lane(task, rows, self.ports, floor={}, before_step=_untraced)
+        client = self.client(run.run)
+        ports = LanePorts(self.ledger, client.open, client.timeout_s, self.clock, _no_alarm)
+        return run_lane(task, rows, ports, floor={}, before_step=_untraced)
 
 
 @dataclass
@@ -231,11 +250,12 @@ class Watch:
     def __init__(self, query: Query) -> None:
         self._query, self._kafka = query, query.kafka
         self._seen: dict[int, list[bytes | None]] = {}
+        self._unsettled = query.checkpoint.places()
         self._offsets: dict[TopicPartition, int] = {}
         self._looked_at = 0
 
     def __call__(self) -> None:
-        """4, 6: nothing that was seen is gone, nothing went back."""
+        """3, 4, 6: what is seen has its ledger row, nothing that was seen is gone, nothing went back."""
         brokers = self._kafka.brokers
         now = brokers.fingerprint()
         if now == self._looked_at:
@@ -245,10 +265,20 @@ class Watch:
             before = self._seen.get(partition, [])
             _must(values[: len(before)] == before, "4 seen and gone", f"partition {partition}: {before}, now {values}")
             self._seen[partition] = values
-        offsets = {place: each.offset for place, each in self._kafka.brokers.group(QUERY).all().items()}
+        offsets = {place: each.offset for place, each in brokers.group(QUERY).all().items()}
+        self._with_ledger_row(offsets)
         for place, offset in self._offsets.items():
             _must(offsets.get(place, -1) >= offset, "6 back", f"{place}: {offset}, now {offsets.get(place)}")
         self._offsets = offsets
+
+    def _with_ledger_row(self, offsets: Mapping[TopicPartition, int]) -> None:
+        seen = [value.decode() for values in self._seen.values() for value in values if value]
+        new = {value: self._unsettled[value] for value in seen if value in self._unsettled}
+        missing = {v: at for v, at in new.items() if offsets.get((LEDGER_TOPIC, 1 + at[1]), 0) <= at[0]}
+        for value in new.keys() - missing.keys():
+            del self._unsettled[value]
+        on_its_way = any(each.place == QUERY and each.marker.commit for each in self._kafka.brokers.markers())
+        _must(not missing or on_its_way, "3 torn", f"seen without their ledger rows: {sorted(missing)}")
 
     def at_the_end(self, reports: Sequence[LaneReport]) -> None:
         """All the others. The brokers have settled, and late requests are no more."""

@@ -21,6 +21,9 @@ T = TypeVar("T")
 Choose = Callable[[str, Sequence[str]], int]
 """Asked what it is about, and what could happen; answers with an index. 0 is always what happens on a good day."""
 
+FAIL_OVER = "brokers: the coordinator fails over"
+TIME_OUT = "brokers: transactions time out"
+
 
 class Api(Enum):
     """Kinds of requests, by Kafka's names."""
@@ -131,8 +134,8 @@ class FaultyNetwork(Network):
         for request in self.late:
             found.append((f"network: late {request}", lambda request=request: self.deliver_late(request)))  # type: ignore[misc]
         if self.faults and brokers.any_open():
-            found.append(("brokers: the coordinator fails over", self._counted(brokers.fail_over)))
-            found.append(("brokers: transactions time out", self._counted(brokers.time_out)))
+            found.append((FAIL_OVER, self._counted(brokers.fail_over)))
+            found.append((TIME_OUT, self._counted(brokers.time_out)))
         return found
 
     def happen(self, index: int) -> None:
