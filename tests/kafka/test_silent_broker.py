@@ -57,7 +57,9 @@ def test_a_driver_that_lives_through_a_brokers_restart_can_still_ask_for_offsets
     assert listing.holdings().bounds.keys() == before.keys()
 
 
-def test_a_commit_that_died_with_the_broker_is_written_by_the_next_attempt(own_kafka, query_id):
+def test_a_commit_that_was_asked_of_a_dead_broker_is_made_good_by_the_next_attempt(own_kafka, query_id):
+    """As a rule it writes the rows again. But a client that is slow to go may still reach the restarted broker, and the
+    commit of the first attempt counts (seen on a busy machine)."""
     query = Query(own_kafka.bootstrap_servers, query_id, "out", call_timeout_s=2)
     before = query.values()
     run = query.run()
@@ -65,5 +67,5 @@ def test_a_commit_that_died_with_the_broker_is_written_by_the_next_attempt(own_k
     written_without_an_answer(query, run, lambda: own_kafka.kill(0))
     own_kafka.restart(0)
     patient = query.but(call_timeout_s=30)
-    assert patient.lane(run, 0, [rows_of("ab")]).outcome is Outcome.COMMITTED
+    assert patient.lane(run, 0, [rows_of("ab")]).outcome in (Outcome.COMMITTED, Outcome.SKIPPED)
     assert sorted(query.values()) == sorted([*before, "a", "b"])
