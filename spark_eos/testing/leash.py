@@ -49,6 +49,8 @@ def main(owner: int, folder: str, command: list[str]) -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, HANDED_ON)
     signal.setitimer(signal.ITIMER_REAL, LOOK_EVERY_S, LOOK_EVERY_S)
     code = broker.wait()
+    # Else it could end this process while it is going: Python takes its handlers back first.
+    signal.setitimer(signal.ITIMER_REAL, 0)
     if folder and os.getppid() != owner:
         shutil.rmtree(folder, ignore_errors=True)  # the leashes of other brokers do the same
     return code
