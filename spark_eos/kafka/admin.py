@@ -24,6 +24,9 @@ T = TypeVar("T")
 REQUEST_TIMEOUT_S = 10.0
 """How long a question may wait for its answer before the brokers count as unreachable."""
 
+AT_WORK_TIMEOUT_S = 30.0
+"""The same for a query that is at work: long enough for a broker's restart, as `CALL_TIMEOUT_S` is."""
+
 DENIED_AFTER_S = 3.0
 """How long a client may be refused before that counts: it tries again by itself, and a broker may just be starting."""
 
@@ -52,10 +55,12 @@ class Cluster:
 
     Args:
         client: client settings, without the prefix.
+        timeout_s: how long a question may wait for its answer before the brokers count as unreachable. May be set
+            later: a query that is at work should outlast what would be told at once of one that starts.
     """
 
-    def __init__(self, client: Mapping[str, str]) -> None:
-        self._client = client
+    def __init__(self, client: Mapping[str, str], timeout_s: float = REQUEST_TIMEOUT_S) -> None:
+        self._client, self.timeout_s = client, timeout_s
         self._last_word = LastWord()
 
     @cached_property
@@ -81,7 +86,7 @@ class Cluster:
             found = future.result(timeout=DENIED_AFTER_S)
         except FutureTimeout:
             self._check_let_in()
-            found = future.result(timeout=REQUEST_TIMEOUT_S + 5)
+            found = future.result(timeout=self.timeout_s + 5)
         self.admin.poll(0)
         self._last_word.forget()
         return found
@@ -99,7 +104,7 @@ class Cluster:
 
     def brokers(self) -> int:
         """How many brokers the cluster has."""
-        found = self.ask(self.admin.describe_cluster(request_timeout=REQUEST_TIMEOUT_S), "reaching the brokers")
+        found = self.ask(self.admin.describe_cluster(request_timeout=self.timeout_s), "reaching the brokers")
         return len(found.nodes)
 
     def refresh(self) -> None:
@@ -109,7 +114,7 @@ class Cluster:
         FENCED_LEADER_EPOCH until it does this (measured: for as long as it was retried, 60 s).
         """
         try:
-            self.admin.list_topics(timeout=REQUEST_TIMEOUT_S)
+            self.admin.list_topics(timeout=self.timeout_s)
         except KafkaException as exception:
             raise self.failed(exception, "reaching the brokers") from exception
 
@@ -125,7 +130,7 @@ class Cluster:
         names = sorted(set(topics))
         if not names:
             return {}
-        asked = self.admin.describe_topics(TopicCollection(names), request_timeout=REQUEST_TIMEOUT_S)
+        asked = self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
         return {name: self._described(name, asked[name]) for name in names}
 
     def _described(self, name: str, asked: Future[Any]) -> Described | None:
@@ -140,7 +145,7 @@ class Cluster:
     def matching(self, pattern: str) -> list[str]:
         """Names of the topics whose whole name matches, without Kafka's own."""
         try:
-            names = self.admin.list_topics(timeout=REQUEST_TIMEOUT_S).topics
+            names = self.admin.list_topics(timeout=self.timeout_s).topics
         except KafkaException as exception:
             raise self.failed(exception, "listing the topics") from exception
         found = self.describe(filter(re.compile(pattern).fullmatch, names))
@@ -189,11 +194,11 @@ class Cluster:
         )
 
     def _create(self, topic: str, count: int) -> None:
-        asked = self.admin.create_topics([NewTopic(topic, count)], request_timeout=REQUEST_TIMEOUT_S)
+        asked = self.admin.create_topics([NewTopic(topic, count)], request_timeout=self.timeout_s)
         self._unless_lost_race(asked[topic], f"creating topic {topic}")
 
     def _widen(self, topic: str, count: int) -> None:
-        asked = self.admin.create_partitions([NewPartitions(topic, count)], request_timeout=REQUEST_TIMEOUT_S)
+        asked = self.admin.create_partitions([NewPartitions(topic, count)], request_timeout=self.timeout_s)
         self._unless_lost_race(asked[topic], f"adding partitions to topic {topic}")
 
     def _unless_lost_race(self, future: Future[Any], doing: str) -> None:
@@ -209,8 +214,8 @@ class Cluster:
 
     def _setting(self, resource: ConfigResource, name: str) -> str | None:
         try:
-            asked = self.admin.describe_configs([resource], request_timeout=REQUEST_TIMEOUT_S)
-            entry = asked[resource].result(timeout=REQUEST_TIMEOUT_S + 5).get(name)
+            asked = self.admin.describe_configs([resource], request_timeout=self.timeout_s)
+            entry = asked[resource].result(timeout=self.timeout_s + 5).get(name)
         except KafkaException:
             return None
         return str(entry.value) if entry is not None else None

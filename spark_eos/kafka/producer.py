@@ -60,7 +60,7 @@ class ProducerFactory:
         brokers: how many brokers the cluster has.
         ledger_topic: where ledger rows are committed to.
         group_metadata: of the query's group, as `KafkaLedger.group_metadata` makes it.
-        call_timeout_s: bound of each transactional call but the flush.
+        call_timeout_s: bound of each transactional call but the flush; at most the transaction's timeout.
     """
 
     client: ClientSettings
@@ -236,7 +236,7 @@ class KafkaTransaction:
     # --- failures ----------------------------------------------------------------------------------------------
 
     def _call(self, call: Callable[[float], Any], doing: str, *, committing: bool = False) -> None:
-        limit_s = self._factory.call_timeout_s
+        limit_s = min(self._factory.call_timeout_s, self._factory.transaction_timeout_s)
         try:
             _retrying(committing, limit_s)(bounded, call, limit_s, doing)
         except KafkaException as exception:

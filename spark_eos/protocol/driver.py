@@ -7,12 +7,9 @@ Take-over, in this order:
     4 fence    `init_transactions` on every lane an older run may have left open, used by this run or not
     5 decide   read the ledger again, stable, and decide for good
 
-The driver's producer is the lease, so it is kept for the run and not made anew for each seal: a fresh one would
-fence its successor. What a fresh producer guards lanes against (a late EndTxn of the last transaction lands on
-the next one, KAFKA-17754) can't hurt here: after any error the producer is never used again, so only a commit can
-be late; a seal is a single TxnOffsetCommit, and committing it early is right, since all lanes are committed.
-A lease that nothing was committed with for long is taken anew before the next batch: brokers forget idle ids
-(transactional.id.expiration.ms), and the run would be refused as if another had taken over.
+The lease (`protocol/lease.py`) is one producer for the run. When nothing was committed with it for long, it is taken
+anew before the next batch: brokers forget idle ids (transactional.id.expiration.ms), and the run would be refused as
+if another had taken over.
 
 Where Spark gives the sink no process that lives as long as the run (its writer format), a run is one batch: one process
 takes over and opens the batch, and another resumes and seals it.
@@ -21,7 +18,7 @@ takes over and opens the batch, and another resumes and seals it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import AbstractContextManager, suppress
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from time import monotonic
 
@@ -35,10 +32,11 @@ from spark_eos.protocol.decide import (
     ledger_lost,
     taken_over,
 )
+from spark_eos.protocol.lease import Lease
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
-from spark_eos.protocol.names import Run, driver_transactional_id, lane_transactional_id
+from spark_eos.protocol.names import Run, lane_transactional_id
 from spark_eos.protocol.parallel import ForEach, at_once
-from spark_eos.protocol.ports import OpenTransaction, QueryLedger, Transaction
+from spark_eos.protocol.ports import OpenTransaction, QueryLedger
 from spark_eos.protocol.positions import Offsets, TopicPartition, is_aligned, offsets_after
 from spark_eos.protocol.reports import aligned_after, check_reports
 from spark_eos.protocol.stats import Clock
@@ -107,10 +105,8 @@ class QueryRun:
     ) -> None:
         self.run, self._ledger, self._policy, self._now = run, ledger, policy, now
         self._open_transaction, self._single, self._lease_s = open_transaction, single, lease_s
-        self._clock, self._for_each = clock, for_each
-        self._committed_at = clock()
-        self._held: AbstractContextManager[Transaction] | None = None
-        self._lease: Transaction | None = None
+        self._for_each = for_each
+        self._lease = Lease(run, ledger, open_transaction, clock)
         self._row: QueryRow | None = None
         self._floor: Offsets = {}
         self._ended: SparkEosError | None = None
@@ -155,12 +151,12 @@ class QueryRun:
             LedgerLost: the query's row was deleted in the meantime.
         """
         try:
-            self._raise_unless_ours(self._ledger.query())
-            self._acquire_lease()
+            self._lease.check(self._ledger.query())
+            self._lease.acquire()
             row = self._ledger.query()
             if row is None:
                 raise ledger_lost(self.run, batch)
-            self._raise_unless_ours(row)
+            self._lease.check(row)
             self._row = row
         except SparkEosError as error:
             self.close()
@@ -214,7 +210,7 @@ class QueryRun:
     def close(self) -> None:
         """Drop the lease's producer. The ledger stays as it is."""
         self._row = None
-        self._drop_lease()
+        self._lease.drop()
 
     def _offsets_at_seal(self, row: QueryRow, reports: Sequence[LaneReport], log_offsets: Offsets) -> Offsets:
         """What the lanes could not commit themselves: the batch's ends, and partitions that several lanes shared."""
@@ -234,7 +230,7 @@ class QueryRun:
     def _take_over(self, asked: _Asked, sources: Sources) -> Decision:
         self._ledger.ensure(asked.room)
         self._look(asked)
-        self._acquire_lease()
+        self._lease.acquire()
         query = self._sign(asked)
         if query is None or not query.at_rest:
             self._fence_lanes(query)
@@ -262,28 +258,13 @@ class QueryRun:
     def _view_unstable(self, query: QueryRow | None) -> LedgerView:
         return LedgerView(query, self._ledger.view(stable=False, lanes=_lanes_that_matter(query)).lanes)
 
-    def _acquire_lease(self) -> None:
-        held = self._open_transaction(driver_transactional_id(self.run.query))
-        lease = held.__enter__()
-        self._held, self._lease = held, lease
-        lease.fence()
-
-    def _raise_unless_ours(self, row: QueryRow | None) -> None:
-        """Before a lease is taken anew too: it would fence the driver that has taken over."""
-        if row is not None and row.run != self.run.run:
-            raise taken_over(self.run, row)
-
-    def _drop_lease(self) -> None:
-        held, self._held, self._lease = self._held, None, None
-        if held is not None:
-            held.__exit__(None, None, None)
-
     def _sign(self, asked: _Asked) -> QueryRow | None:
         """Only now is the query's row final: the older driver is fenced. Returns it as it was."""
         row = self._ledger.query()
         before = row or QueryRow(asked.batch, self.run.checkpoint, self.run.run, self._now(), 0)
         lanes = max(before.lanes, asked.lanes or 0)
-        self._commit(replace(before, run=self.run.run, since=self._now(), lanes=lanes, at_rest=False), {})
+        signed = replace(before, run=self.run.run, since=self._now(), lanes=lanes, at_rest=False)
+        self._commit(signed, {}, over=before.run)
         return row
 
     def _fence_lanes(self, query: QueryRow | None) -> None:
@@ -327,10 +308,9 @@ class QueryRun:
 
     def _view_held(self, asked: _Asked) -> LedgerView:
         """The ledger, with what the brokers forget of a query without batches: this run's lease, and its row."""
-        if self._clock() - self._committed_at >= self._lease_s:
-            self._raise_unless_ours(self._ledger.query())
-            self._drop_lease()
-            self._acquire_lease()
+        if self._lease.idle_s >= self._lease_s:
+            self._lease.check(self._ledger.query())
+            self._lease.acquire()
         # In this run no other lanes were started since the last seal; unless it does not know how many it starts.
         lanes = None if asked.lanes is None else self._signed().lanes
         view = self._ledger.view(stable=True, lanes=lanes)
@@ -343,7 +323,7 @@ class QueryRun:
     def _decide_on(self, asked: _Asked, view: LedgerView) -> Decision:
         # Of a run that has signed, the look is over: another run's name in the row means it was taken over.
         if self._row is not None:
-            self._raise_unless_ours(view.query)
+            self._lease.check(view.query)
         policy = self._policy
         facts = BatchFacts(self.run, asked.batch, asked.lanes, view, policy.may_start, policy.may_adopt, asked.content)
         decision = decide_batch(facts)
@@ -351,19 +331,15 @@ class QueryRun:
             raise decision.error
         return decision
 
-    def _commit(self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow] = ()) -> None:
-        lease = self._lease
-        if lease is None:
-            raise AssertionError("the lease is held from the take-over on")
+    def _commit(
+        self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow] = (), *, over: str | None = None
+    ) -> None:
         try:
-            lease.begin()
-            lease.commit_offsets([row, *lanes], offsets)
-            lease.commit()
+            self._lease.commit(row, offsets, lanes, over=over)
         except BaseException:
-            lease.abort()
             self.close()
             raise
-        self._row, self._committed_at = row, self._clock()
+        self._row = row
 
     def _signed(self) -> QueryRow:
         if self._row is None:

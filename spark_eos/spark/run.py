@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import datetime, timezone
 
-from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.admin import AT_WORK_TIMEOUT_S, Cluster
 from spark_eos.kafka.ledger import KafkaLedger
 from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.options import SinkOptions
@@ -41,6 +41,7 @@ class SinkRun:
         self._ledger = KafkaLedger(self._cluster, client, brokers, topic, self._group)
         self._factory = ProducerFactory(client, brokers, topic, self._ledger.group_metadata())
         policy = Policy(options.on_missing_ledger == "start", options.adopts)
+        self._cluster.timeout_s = AT_WORK_TIMEOUT_S
         self.protocol = QueryRun(run, self._ledger, self._factory.open, policy, _now, single=single)
 
     def _option(self, name: str, topic: str | None) -> dict[str, int]:

@@ -341,11 +341,11 @@ def test_a_single_batch_can_not_be_sealed_once_another_run_has_signed(query, sou
 def test_a_run_that_slept_until_the_brokers_forgot_its_row_and_its_lease_goes_on(query, source, brokers):
     run = query.run(lease_s=0.0)
     query.batch(run, 0, [[rows_of("a", (source, 0, 0))]], content="0")
-    first = run._held
+    first = run._lease._held
     brokers.delete_group(query.query)
     assert query.ledger.query() is None
     query.batch(run, 1, [[rows_of("b", (source, 0, 1))]], content="1")
-    assert run._held is not first
+    assert run._lease._held is not first
     assert query.ledger.query().next_batch == 2
     assert sorted(query.values()) == ["a", "b"]
 
