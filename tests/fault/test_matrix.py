@@ -1,13 +1,16 @@
-"""The fault matrix (`make fault`) in short: kills and stops of a lane's worker, a few of each, in one life of a job."""
+"""The fault matrix (`make fault`) in short: every cell, a few runs of each, where possible in one life of a job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
+import cells_broker
+import cells_driver
 import cells_worker
 import pytest
 from cells_worker import STOP_TIMEOUT_S, kill_faults, one_a_batch, run_faults, stop_faults
+from fault import CELLS
 from fault_cells import RunResult, judge
 from pipeline import World
 
@@ -17,7 +20,14 @@ RUNS = 2
 SEED = 7
 Results = dict[str, list[RunResult]]
 
-SHARED = {"lanes": [*cells_worker.POINTS, "stop"]}
+SHARED = {
+    "lanes": [*cells_worker.POINTS, "stop"],
+    "drivers": [*cells_driver.POINTS],
+    "brokers": ["broker-kill", "broker-pause"],
+    "formats": ["kill-format"],
+    "executors": ["executor"],
+    "attempts": ["two-attempts"],
+}
 """Fixture to the cells that share its pipeline."""
 
 
@@ -45,9 +55,41 @@ def lanes(world) -> Results:
     return by_cell(cells + ["stop"] * RUNS, run_faults(world, pipeline, one_a_batch(faults)))
 
 
+@pytest.fixture(scope="module")
+def drivers(world) -> Results:
+    cells = [*cells_driver.POINTS] * RUNS
+    return by_cell(cells, cells_driver.kills([cells_driver.POINTS[cell][0] for cell in cells], world))
+
+
+@pytest.fixture(scope="module")
+def brokers(world) -> Results:
+    planned = [cells_broker.kill] * RUNS + cells_broker.pauses(RUNS)
+    results = cells_broker.outages(world, world.pipeline("broker"), planned, SEED)
+    return by_cell(["broker-kill"] * RUNS + ["broker-pause"] * RUNS, results)
+
+
+@pytest.fixture(scope="module")
+def formats(world) -> Results:
+    return {"kill-format": cells_worker.format_kills(world, RUNS, SEED)}
+
+
+@pytest.fixture(scope="module")
+def executors(world) -> Results:
+    return {"executor": cells_worker.executors(world, RUNS, SEED)}
+
+
+@pytest.fixture(scope="module")
+def attempts(world) -> Results:
+    return {"two-attempts": cells_worker.cuts(world, RUNS, SEED)}
+
+
 @pytest.mark.parametrize(("shared", "cell"), [(name, cell) for name, cells in SHARED.items() for cell in cells])
 def test_no_row_is_lost_doubled_torn_or_late(request, shared, cell):
     verdict = judge(request.getfixturevalue(shared)[cell])
     assert verdict.missed == [], "the fault did not happen"
     assert verdict.anomalies == {}, verdict.examples
     assert verdict.hit == RUNS
+
+
+def test_every_cell_on_one_broker_is_among_these():
+    assert {cell.name for cell in CELLS if cell.brokers == 1} == {cell for cells in SHARED.values() for cell in cells}
