@@ -15,7 +15,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import cells_broker
+import cells_brokers
 import cells_driver
+import cells_network
 import cells_worker
 import typer
 from fault_cells import Cell, Verdict, judge
@@ -23,7 +25,13 @@ from pipeline import World
 from rich.console import Console
 from rich.table import Table
 
-CELLS: list[Cell] = [*cells_worker.CELLS, *cells_driver.CELLS, *cells_broker.CELLS]
+CELLS: list[Cell] = [
+    *cells_worker.CELLS,
+    *cells_driver.CELLS,
+    *cells_broker.CELLS,
+    *cells_network.CELLS,
+    *cells_brokers.CELLS,
+]
 """All there are, in the order they run in. A file of cells adds its list here."""
 KILLS = 25
 """Runs of a kill point in the full matrix. Other cells have more or less, in proportion."""

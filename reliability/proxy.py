@@ -49,13 +49,13 @@ class Effect(Enum):
 
 @dataclass
 class Hit:
-    """A fault that happened: when it began and ended, in `time.monotonic()` seconds; `ended` is None until it has."""
+    """A fault that happened: when it began and ended, in seconds since 1970; `ended` is None until it has."""
 
     began: float
     ended: float | None = None
 
     def end(self) -> None:
-        self.ended = time.monotonic()
+        self.ended = time.time()
 
 
 @dataclass
@@ -148,7 +148,7 @@ class Proxy:
         with self._lock:
             for armed in self._armed:
                 if armed.left and armed.api == api and armed.containing in frame:
-                    hit = Hit(time.monotonic())
+                    hit = Hit(time.time())
                     armed.hits.append(hit)
                     armed.left -= 1
                     return armed, hit

@@ -1,0 +1,44 @@
+"""The network's part of the fault matrix in short: two runs of each of its cells, in one life of a job."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+from cells_network import CELLS, KINDS, network_faults, planned
+from fault_cells import RunResult, judge
+from proxy import Api
+
+RUNS = 2
+SEED = 7
+DELAY_S = 5.0
+TIMEOUT_S = 12.0
+"""An answer counts as lost after 4 s: so each delayed request has been sent again when it lands."""
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory) -> list[RunResult]:
+    rng = random.Random(SEED)
+    faults = [fault for kind in KINDS for api in Api for fault in planned(api, kind, RUNS, rng)]
+    faults = [replace(fault, seconds=DELAY_S) for fault in faults]
+    return network_faults(tmp_path_factory.mktemp("network"), "network", faults, TIMEOUT_S)
+
+
+def test_no_row_is_lost_doubled_torn_or_late(results):
+    verdict = judge(results)
+    assert verdict.missed == [], "the fault did not happen"
+    assert verdict.anomalies == {}, verdict.examples
+    assert verdict.hit == RUNS * len(CELLS)
+
+
+def test_a_plan_hits_each_request_of_lanes_and_of_the_driver():
+    faults = [fault for api in Api for fault in planned(api, "delay", 500, random.Random(SEED))]
+    assert {fault.who for fault in faults if fault.api is Api.PRODUCE} == {"0", "1"}
+    assert {fault.who for fault in faults if fault.api is Api.END_TXN} == {"0", "1", "driver"}
+    assert Counter(fault.api for fault in faults) == dict.fromkeys(Api, 500)
+    delays = [fault.seconds for fault in faults]
+    assert min(delays) >= 5
+    assert max(delays) <= 30
+    assert 9 < sum(delays) / len(delays) < 11
