@@ -107,11 +107,16 @@ class KafkaTransaction:
     ) -> None:
         self._factory, self._letters = factory, letters
         self._failed: Deliveries = []
+        self._lost: list[KafkaError] = []
         self._open = False
         self.queue_waits = 0
         settings = producer_settings(factory.client, transactional_id, factory.brokers)
         try:
-            self._producer = Producer(settings | {"on_delivery": partial(_note_failure, self._failed)})
+            callbacks = {
+                "on_delivery": partial(_note_failure, self._failed),
+                "error_cb": partial(_note_loss, self._lost),
+            }
+            self._producer = Producer(settings | callbacks)
         except KafkaException as exception:
             raise transaction_failure(exception, "making a transactional producer") from exception
         self._topics = KnownTopics(topics, partial(_partitions, self._producer))
@@ -123,6 +128,14 @@ class KafkaTransaction:
             # Connects to a broker first; else finding the coordinator waits for a back-off of 500 ms.
             self._call(self._warm_up, "reaching the brokers")
         self._call(self._producer.init_transactions, "fencing older producers (init_transactions)")
+        self._serve(self._producer.poll, 0)
+        self._lost.clear()
+
+    @property
+    def disconnected(self) -> bool:
+        """Whether the client has told of a broker that it lost since the fence."""
+        self._serve(self._producer.poll, 0)
+        return bool(self._lost)
 
     def _warm_up(self, timeout_s: float) -> None:
         self._producer.list_topics(self._factory.ledger_topic, timeout_s)
@@ -304,6 +317,13 @@ def _note_failure(failed: Deliveries, error: KafkaError | None, message: Message
     collector, in whatever thread it runs, and if that is one of the client's own, the process dies."""
     if error is not None:
         failed.append((error, message))
+
+
+def _note_loss(lost: list[KafkaError], error: KafkaError) -> None:
+    """Error callback; see `_note_failure`. An error that ends the client is raised by the call that tells of it."""
+    if error.fatal():
+        raise KafkaException(error)
+    lost.append(error)
 
 
 def _size(message: Message) -> int:

@@ -5,9 +5,10 @@ producer guards lanes against (a late EndTxn of the last transaction lands on th
 here: after any error a producer is never used again, so only a commit can be late; a seal is a single TxnOffsetCommit,
 and committing it early is right, since all lanes are committed.
 
-A commit that fails is done again with a fresh producer: brokers restart, coordinators move, and the client can hang
-(librdkafka issues 5456 and 5511; seen here when the coordinator's broker was killed: 35 s, and the query ended). The
-fresh one fences the old one, so what the ledger then says is final: the commit came through, or it never will.
+A commit that fails is done again with a fresh producer, which fences the old one; so is one whose producer has lost a
+broker. Brokers restart, coordinators move, and a librdkafka producer that outlives its connection hangs in
+its next send_offsets_to_transaction (issues 5456 and 5511; here each time that the broker was killed and restarted).
+Done twice it is the same: no other run has signed, and nothing of this run's next batch has started.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ COMMITS = 3
 """How often a commit is tried."""
 
 RECOVERABLE = (ClusterError, TransactionAborted, Unconfirmed)
-"""After these a fresh producer can find out whether the commit came through, and do it again."""
+"""After these nobody knows whether the commit came through, or it did not."""
 
 
 class Lease:
@@ -92,22 +93,28 @@ class Lease:
             Fenced: another run has taken over.
             SparkEosError: it failed for good; `Unconfirmed` if nobody knows.
         """
+        certain = not self._transaction.disconnected
         for left in reversed(range(COMMITS)):
             try:
+                if not certain:
+                    self._take_again(over)
                 self._commit_once(row, offsets, lanes)
                 break
             except RECOVERABLE as error:
                 if not left:
                     raise
                 log.warning("query %s: the driver's commit failed and is done again: %s", self._run.query, error)
-                if self._taken_again(over) == row:
-                    break
+                certain = False
         self._committed_at = self._clock()
 
-    def _commit_once(self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow]) -> None:
+    @property
+    def _transaction(self) -> Transaction:
         if self._held is None:
             raise AssertionError("the lease is held from the take-over on")
-        _, transaction = self._held
+        return self._held[1]
+
+    def _commit_once(self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow]) -> None:
+        transaction = self._transaction
         try:
             transaction.begin()
             transaction.commit_offsets([row, *lanes], offsets)
@@ -116,13 +123,11 @@ class Lease:
             transaction.abort()
             raise
 
-    def _taken_again(self, over: str | None) -> QueryRow | None:
-        """A fresh producer, unless another run has signed by then; the query's row as it then is.
+    def _take_again(self, over: str | None) -> None:
+        """A fresh producer, unless another run has signed by then.
 
         The look before it is not stable: what is open is most likely this run's own, and the fence ends it.
         """
         self.check(self._ledger.view(stable=False, lanes=0).query, over)
         self.acquire()
-        row = self._ledger.query()
-        self.check(row, over)
-        return row
+        self.check(self._ledger.query(), over)

@@ -40,6 +40,10 @@ class Transaction(Protocol):
     def queue_waits(self) -> int:
         """How often `write` has found the client's queue full and waited for the brokers."""
 
+    @property
+    def disconnected(self) -> bool:
+        """Whether a broker was lost since the fence: the client may hang from then on."""
+
     def fence(self) -> None:
         """`init_transactions`: older producers are fenced, what they left open is aborted or completed."""
 

@@ -84,6 +84,7 @@ class SimulatedTransaction:
         self._added: set[Place] = set()
         self._open = False
         self.queue_waits = 0
+        self.disconnected = False
 
     def fence(self) -> None:
         """`init_transactions`."""
