@@ -85,7 +85,9 @@ def _run(world: World, way: str, numbers: Iterable[int]) -> list[str]:
 @contextmanager
 def _process(pod: Pod) -> Iterator[subprocess.Popen[str]]:
     leashed = [sys.executable, leash.__file__, str(os.getpid()), "", sys.executable, str(POD), pod.to_json()]
-    process = subprocess.Popen(leashed, stdout=subprocess.PIPE, text=True)
+    # It imports what this process could import, however that was told where.
+    env = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    process = subprocess.Popen(leashed, stdout=subprocess.PIPE, text=True, env=env)
     try:
         yield process
     finally:
