@@ -44,7 +44,7 @@ demo: install ## settlements to refunds under SIGKILL, with and without the conn
 SLOW := tests/fault/test_cluster.py tests/fault/test_brokers.py tests/fault/test_network.py
 
 # Two processes, each with a broker and a Spark of its own: most tests wait for one of them.
-test: lint ## every test, in under 10 minutes on 2 cores
+test: lint ## every test but those of test-large, in under 20 minutes on 2 cores
 	$(BIN)/pytest -n 2 --dist loadfile tests $(SLOW:%=--ignore %) $(ARGS)
 
 test-unit: install ## the pure protocol: no Spark, no Kafka
@@ -64,10 +64,7 @@ test-spark41: $(VENV41)/.installed ## the tests of the kafka and spark tiers wit
 	$(BIN41)/pytest -n 2 --dist loadfile -W 'ignore:unclosed <socket.socket:ResourceWarning' tests/kafka tests/contract tests/spark \
 	  --ignore tests/spark/test_job.py $(ARGS)
 
-test-simulate: install ## the protocol on simulated brokers: searches to the end, and seeded runs (SEEDS=10000)
-	$(BIN)/python reliability/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
-
-fault: install ## kills, rival drivers
+test-fault: install ## kills, rival drivers, the fault matrix in short
 	$(BIN)/pytest tests/fault $(ARGS)
 
 test-large: install ## what is too large for every day: take-over of 5,000 lanes, executors and brokers that are killed, a bad network
