@@ -99,8 +99,9 @@ lock: install ## resolve requirements.lock anew
 simulate: install ## the protocol on simulated brokers: searches to the end, and seeded runs (SEEDS=10000)
 	$(BIN)/python reliability/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
-mutants: install ## connectors with one mistake each: the proof must notice them (ARGS="--only random-id")
+mutants: install ## connectors with one mistake each: the simulation and a real broker must notice them (ARGS="--only random-id")
 	$(BIN)/python reliability/mutants.py $(ARGS)
+	$(BIN)/python reliability/mutants.py --real $(ARGS)
 
 fault: install ## the fault matrix: kills, stops and broker failures, each run checked (RUNS=25 ARGS="--only kill-before-init")
 	PYTHONPATH=jobs $(BIN)/python reliability/fault.py $(if $(RUNS),--runs $(RUNS)) $(ARGS)

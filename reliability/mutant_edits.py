@@ -46,12 +46,12 @@ class Mutant:
         name: as commands take it.
         what: the mistake.
         edits: which make it.
-        trial: the trial on a real broker that is made for it, by name.
+        trials: on a real broker, in which it is seen; names of `mutant_trial.py`.
     """
 
     name: str
     what: str
-    trial: str
+    trials: tuple[str, ...]
     edits: tuple[Edit, ...]
 
     def write(self, folder: Path) -> None:
@@ -82,14 +82,14 @@ _ID = "return lane_transactional_id(self.run.query, self.lane)\n"
 FENCE_OMITTED = Mutant(
     "fence-omitted",
     "fence omitted: the transactional.id carries the attempt's number, so an attempt fences no earlier one",
-    "overtaken",
+    ("overtaken",),
     (Edit(NAMES, _ID, 'return f"{lane_transactional_id(self.run.query, self.lane)}-{self.attempt}"\n'),),
 )
 
 READ_BEFORE_FENCE = Mutant(
     "read-before-fence",
     "ledger read before the fence",
-    "overtaken-before-its-fence",
+    ("overtaken-before-its-fence",),
     (
         Edit(
             TRANSACTION,
@@ -126,7 +126,7 @@ _SIMULATED_VIEW = "return self._read(range(count if lanes is None else min(count
 UNSTABLE_READ = Mutant(
     "unstable-read",
     "unstable read: the ledger's rows are read without waiting for transactions that are open on them",
-    "late-markers",
+    ("late-markers",),
     (
         *_unstable(LEDGER, _QUERY, _LANE),
         Edit(LEDGER, _VIEW, _VIEW.replace("stable)", "stable=False)")),
@@ -138,7 +138,7 @@ UNSTABLE_READ = Mutant(
 OFFSETS_OUTSIDE = Mutant(
     "offsets-outside",
     "offsets sent outside the transaction: a consumer commits them, ledger rows and all, just before the rows' commit",
-    "dies-before-its-commit",
+    ("dies-before-its-commit",),
     (
         Edit(
             PRODUCER,
@@ -160,7 +160,7 @@ from confluent_kafka import Consumer
 RANDOM_ID = Mutant(
     "random-id",
     "random transactional.id: each attempt has one of its own",
-    "overtaken",
+    ("overtaken",),
     (
         Edit(NAMES, _ID, 'return f"{lane_transactional_id(self.run.query, self.lane)}-{_DICE.randrange(10**12)}"\n'),
         # The same ones each time in the simulation, which must be able to repeat a run; others in each real process.
@@ -181,7 +181,7 @@ _DICE = random.Random(os.environ.get("MUTANT_DICE"))
 PRODUCER_REUSED = Mutant(
     "producer-reused",
     "producer reused after an error: one for all attempts and batches of a lane in a process, fenced once",
-    "late-end",
+    ("late-end",),
     (
         Edit(PRODUCER, "Deliveries = list[", "_KEPT: dict[str, KafkaTransaction] = {}\nDeliveries = list["),
         Edit(
@@ -211,6 +211,9 @@ PRODUCER_REUSED = Mutant(
             self._call(self._producer.init_transactions, "fencing older producers (init_transactions)")
             self._begun = True
 """,
+        ),
+        Edit(
+            PRODUCER, "    def begin(self) -> None:\n", "    def begin(self) -> None:\n        self._failed.clear()\n"
         ),
         Edit(
             SIMULATED_CLIENT,
@@ -245,7 +248,7 @@ _WITH_UNCONFIRMED = Edit(TRANSACTION, _IMPORT, _IMPORT.replace("SparkEosError", 
 TAKEN_AS_ABORTED = Mutant(
     "unconfirmed-as-aborted",
     "UNCONFIRMED taken as aborted: the rows are written again at once, without a look into the ledger",
-    "no-answer-to-a-commit",
+    ("no-answer-to-a-commit",),
     (
         _WITH_UNCONFIRMED,
         Edit(
@@ -268,7 +271,7 @@ TAKEN_AS_ABORTED = Mutant(
 TAKEN_AS_COMMITTED = Mutant(
     "unconfirmed-as-committed",
     "UNCONFIRMED taken as committed: the lane reports that it has committed",
-    "a-commit-that-never-arrives",
+    ("a-commit-that-never-arrives",),
     (
         _WITH_UNCONFIRMED,
         Edit(
@@ -287,7 +290,7 @@ TAKEN_AS_COMMITTED = Mutant(
 SEALED_EARLY = Mutant(
     "sealed-early",
     "seal before all lanes: the first lane that commits seals the batch in its transaction",
-    "dies-between-lanes",
+    ("dies-between-lanes",),
     (
         Edit(
             TRANSACTION,
@@ -320,5 +323,7 @@ MUTANTS = (
     SEALED_EARLY,
 )
 
-HEALTHY = Mutant("healthy", "none: the connector as it is", "", ())
+ALL_TRIALS = tuple(dict.fromkeys(trial for mutant in MUTANTS for trial in mutant.trials))
+
+HEALTHY = Mutant("healthy", "none: the connector as it is", ALL_TRIALS, ())
 """To compare with: it must come out clean where the mutants do not."""

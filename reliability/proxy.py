@@ -29,11 +29,13 @@ LINGER_S = 10.0
 
 
 class Api(IntEnum):
-    """The requests that faults are made for, by their api keys."""
+    """The requests that faults are made for, by their api keys. WRITE_TXN_MARKERS is the brokers' own: where they
+    advertise the proxy's port, they too come this way."""
 
     PRODUCE = 0
     INIT_PRODUCER_ID = 22
     END_TXN = 26
+    WRITE_TXN_MARKERS = 27
     TXN_OFFSET_COMMIT = 28
 
 

@@ -22,4 +22,4 @@ def test_it_is_the_mistake_that_it_notices():
 @pytest.mark.parametrize("old", ["no such text", "import"])
 def test_an_edit_that_does_not_stand_there_once_is_an_error(tmp_path: Path, old):
     with pytest.raises(OutOfDate):
-        Mutant("stale", "", "", (Edit("protocol/transaction.py", old, ""),)).write(tmp_path)
+        Mutant("stale", "", (), (Edit("protocol/transaction.py", old, ""),)).write(tmp_path)
