@@ -15,7 +15,11 @@ from greenlet import greenlet
 
 from spark_eos.testing.simulated.answers import BrokerError, Unanswered
 from spark_eos.testing.simulated.brokers import Brokers
-from spark_eos.testing.simulated.network import Api, FaultyNetwork, Request, T
+from spark_eos.testing.simulated.network import FAIL_OVER, FATES, TIME_OUT, Api, FaultyNetwork, Request, T
+
+OUTAGES = frozenset({FAIL_OVER, TIME_OUT})
+MISHAPS = OUTAGES | frozenset(FATES)
+"""What may become of a request, and of the brokers."""
 
 STEPS = 5_000
 """A run that takes more is going in circles."""
@@ -69,10 +73,18 @@ class Scheduler:
         network: whose events may happen.
         after_step: called after each step, to look at what stands there; an error of it ends the run.
         kills: how many processes may be killed in all.
+        switches: how often a process that could go on may be interrupted by another one; None for any number.
     """
 
-    def __init__(self, choices: Choices, network: ScheduledNetwork, after_step: Callable[[], None], kills: int) -> None:
-        self.choices, self.network, self.kills = choices, network, kills
+    def __init__(
+        self,
+        choices: Choices,
+        network: ScheduledNetwork,
+        after_step: Callable[[], None],
+        kills: int,
+        switches: int | None = None,
+    ) -> None:
+        self.choices, self.network, self.kills, self.switches = choices, network, kills, switches
         self._after_step = after_step
         self.processes: list[Process] = []
         self.current: Process | None = None
@@ -167,13 +179,20 @@ class Scheduler:
         alive = [each for each in self.processes if not each.over]
         ready = [each for each in alive if each.until is None or each.until()]
         ready.sort(key=lambda each: each is not self.current)  # on a good day nobody is interrupted
-        found = [(each.name, lambda each=each: self._go_on(each)) for each in ready]
+        if self.switches == 0 and self.current in ready:
+            ready = [self.current]
+        found = [(each.name, lambda each=each: self._choose(each, ready)) for each in ready]
         found += [
             (name, lambda event=index: self._event(event)) for index, (name, _) in enumerate(self.network.events())
         ]
         if self.kills:
             found += [(f"kill {p.name}", lambda p=p: self._kill(p)) for p in alive if p.mortal and p.moment != "start"]
         return found
+
+    def _choose(self, process: Process, ready: list[Process]) -> None:
+        if self.switches and process is not self.current and self.current in ready:
+            self.switches -= 1
+        self._go_on(process)
 
     def _go_on(self, process: Process) -> None:
         self.current = process
@@ -196,7 +215,9 @@ class Scheduler:
         network = self.network
         lives = tuple((p.name, p.state, p.moment, p.until is None, p.knows) for p in self.processes)
         late = tuple(sorted(str(request) for request in network.late))
-        return hash((lives, late, network.faults, self.kills, network.brokers.fingerprint()))
+        current = None if self.current is None else self.current.name
+        left = network.faults, self.kills, self.switches, current if self.switches is not None else None
+        return hash((lives, late, left, network.brokers.fingerprint()))
 
 
 class ScheduledNetwork(FaultyNetwork):
@@ -205,15 +226,16 @@ class ScheduledNetwork(FaultyNetwork):
     Args:
         brokers, choose, faults: as of `FaultyNetwork`.
         faulty: kinds of requests that may be lost, late or twice.
+        mishaps: which of `MISHAPS` may happen.
     """
 
     scheduler: Scheduler
 
     def __init__(
-        self, brokers: Brokers, choices: Choices, faults: int, faulty: frozenset[Api] = frozenset(Api)
+        self, brokers: Brokers, choices: Choices, faults: int, faulty: frozenset[Api], mishaps: frozenset[str]
     ) -> None:
         super().__init__(brokers, choices.choose, faults)
-        self._faulty = faulty
+        self._faulty, self._mishaps = faulty, mishaps
 
     def note(self, happened: str) -> None:
         process = self.scheduler.current
@@ -238,5 +260,9 @@ class ScheduledNetwork(FaultyNetwork):
         before = self.brokers.fingerprint()
         self.scheduler.wait(lambda: self.brokers.fingerprint() != before, f"asking again: {request}")
 
-    def may_fail(self, request: Request[Any]) -> bool:
-        return request.api in self._faulty and super().may_fail(request)
+    def fates(self, request: Request[Any]) -> list[str]:
+        found = super().fates(request)
+        return [found[0], *(fate for fate in found[1:] if request.api in self._faulty and fate in self._mishaps)]
+
+    def events(self) -> list[tuple[str, Callable[[], None]]]:
+        return [event for event in super().events() if event[0] not in OUTAGES - self._mishaps]

@@ -24,6 +24,8 @@ from rich.table import Table
 from simulated_query import Checkpoint
 from simulation import END_TXN, Bounds, Searched, Verdict, search, seeded, two_attempts, two_drivers
 
+from spark_eos.testing.simulated.network import FAIL_OVER
+
 SHARE = 250
 """Seeds that a process takes at once."""
 
@@ -49,17 +51,22 @@ class Space:
 
 
 QUICK = (
-    Space("two attempts of a lane, every interleaving", False, Bounds(0, 0)),
-    Space("two attempts of a lane, every crash point", False, Bounds(1, 0)),
+    Space("two attempts", False, Bounds(0, 0)),
+    Space("two attempts, a crash", False, Bounds(1, 0)),
 )
 """Searched by the tests."""
 
+LATE = frozenset({"delayed", "duplicated"})
+UNKNOWN = frozenset({"lost", "answer lost"})
+
 SPACES = (
     *QUICK,
-    Space("two attempts of a lane, an EndTxn lost, late or twice, or a fail-over", False, Bounds(0, 1, END_TXN)),
-    Space("two attempts of a lane, a crash, and an EndTxn so", False, Bounds(1, 1, END_TXN)),
-    Space("two drivers, every interleaving", True, Bounds(0, 0)),
-    Space("two drivers, every crash point", True, Bounds(1, 0)),
+    Space("two attempts, an EndTxn late or twice", False, Bounds(0, 1, END_TXN, LATE)),
+    Space("two attempts, a crash and an EndTxn late or twice", False, Bounds(1, 1, END_TXN, LATE, switches=2)),
+    Space("two attempts, an EndTxn whose fate is unknown", False, Bounds(0, 1, END_TXN, UNKNOWN, tries=1)),
+    Space("two attempts, a coordinator that fails over", False, Bounds(0, 1, END_TXN, frozenset({FAIL_OVER}))),
+    Space("two drivers, a crash", True, Bounds(1, 0, switches=2)),
+    Space("two drivers, an EndTxn late or twice", True, Bounds(0, 1, END_TXN, LATE, switches=1)),
 )
 
 
@@ -109,12 +116,13 @@ def simulate(
 def _told(spaces: list[Future[tuple[Space, Searched, float]]], runs: list[Future[list[tuple[int, Verdict]]]]) -> int:
     """Print what was found; how many anomalies it is."""
     table = Table(title="searched to the end")
-    for column in ("what", "kills", "faults", "runs", "states", "seconds", "anomaly"):
+    for column in ("what", "interruptions", "runs", "states", "seconds", "anomaly"):
         table.add_column(column, justify="left" if column in ("what", "anomaly") else "right")
     anomalies = 0
     for space, found, seconds in (future.result() for future in spaces):
         bounds, anomaly = space.bounds, found.anomaly.anomaly if found.anomaly else "none"
-        counts = (str(bounds.kills), str(bounds.faults), f"{found.runs:,}", f"{found.states:,}", f"{seconds:.0f}")
+        interruptions = "any" if bounds.switches is None else f"{bounds.switches} at most"
+        counts = (interruptions, f"{found.runs:,}", f"{found.states:,}", f"{seconds:.0f}")
         table.add_row(space.title, *counts, anomaly)
         if found.anomaly:
             anomalies += 1

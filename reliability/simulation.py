@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from choices import Choices, Dice, Pruned, Search
-from processes import ScheduledNetwork, Scheduler, Stuck
+from processes import MISHAPS, ScheduledNetwork, Scheduler, Stuck
 from simulated_query import Anomaly, Checkpoint, Driver, Query, Watch
 
 from spark_eos.errors import SparkEosError
@@ -32,13 +32,17 @@ class Bounds:
         kills: processes that are killed.
         faults: requests that are lost, late or twice; coordinators that fail over; clocks that jump.
         faulty: the kinds of requests that it may be.
+        mishaps: which mishaps it may be.
         tries: how often a client asks that gets no answer; with 1, a lost answer leaves a commit unconfirmed.
+        switches: how often a process that could go on is interrupted by another one; None for as often as you like.
     """
 
     kills: int = 1
     faults: int = 1
     faulty: frozenset[Api] = frozenset(Api)
+    mishaps: frozenset[str] = MISHAPS
     tries: int = 2
+    switches: int | None = None
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,12 @@ class Simulation:
 
     def __init__(self, choices: Choices, bounds: Bounds, checkpoint: Checkpoint) -> None:
         self.choices, self.bounds = choices, bounds
-        self.network = ScheduledNetwork(Brokers(), choices, bounds.faults, bounds.faulty)
+        self.network = ScheduledNetwork(Brokers(), choices, bounds.faults, bounds.faulty, bounds.mishaps)
         self.kafka = SimulatedKafka(network=self.network, tries=bounds.tries)
         self.query = Query(self.kafka, checkpoint)
         self.watch = Watch(self.query)
         self.reports: list[LaneReport] = []
-        self.scheduler = Scheduler(choices, self.network, self.watch, bounds.kills)
+        self.scheduler = Scheduler(choices, self.network, self.watch, bounds.kills, bounds.switches)
 
     def driver(self, name: str, twice: bool = False) -> Driver:
         """A driver whose reports count; see `Driver`."""
@@ -87,6 +91,7 @@ class Simulation:
     def _recover(self) -> None:
         """No mishaps any more but what is still on its way: it may arrive whenever it likes."""
         self.network.faults = self.scheduler.kills = 0
+        self.scheduler.switches = None
         self.choices.recover()
         checkpoint = self.query.checkpoint
         for number in range(RESTARTS):

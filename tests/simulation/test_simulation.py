@@ -57,7 +57,7 @@ class LateMarkers(Network):
 
 
 def test_a_restart_straight_after_a_seal_does_not_take_the_row_of_before_for_the_truth():
-    """Found by seed 38: the look was refused as BatchAbandoned, with the advice to edit the checkpoint."""
+    """Found by a seed: the look was refused as BatchAbandoned, with the advice to edit the checkpoint."""
     query = Query(SimulatedKafka(network=LateMarkers(Brokers())), Checkpoint.of(2, 1))
     first = query.run("first")
     first.open(0, 1, content="content 0")

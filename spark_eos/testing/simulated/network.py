@@ -148,16 +148,16 @@ class FaultyNetwork(Network):
         """A line of the log of what happened."""
         self.log.append(happened)
 
-    def may_fail(self, request: Request[Any]) -> bool:
-        """Whether a request may be lost, late or twice."""
-        return self.faults > 0 and request.api.changes
+    def fates(self, request: Request[Any]) -> list[str]:
+        """What may become of a request; first what does on a good day."""
+        return list(FATES) if self.faults > 0 and request.api.changes else ["delivered"]
 
     def _delivered(self, request: Request[T]) -> T:
-        fates = list(_FATES) if self.may_fail(request) else ["delivered"]
+        fates = self.fates(request)
         fate = fates[self.choose(f"{request}", fates)]
         self.note(f"{request}: {fate}")
         self.faults -= fate != "delivered"
-        return cast(T, _FATES[fate](self, request))
+        return cast(T, FATES[fate](self, request))
 
     def _deliver(self, request: Request[T]) -> T:
         return request.call()
@@ -190,7 +190,7 @@ class FaultyNetwork(Network):
         return happen
 
 
-_FATES: dict[str, Callable[[FaultyNetwork, Request[Any]], Any]] = {
+FATES: dict[str, Callable[[FaultyNetwork, Request[Any]], Any]] = {
     "delivered": FaultyNetwork._deliver,
     "lost": FaultyNetwork._lose,
     "answer lost": FaultyNetwork._lose_answer,
