@@ -3,20 +3,30 @@
 from __future__ import annotations
 
 import re
+import sys
 from pathlib import Path
 
 from spark_eos.reference import sink_table, source_table
 
 DOCS = Path(__file__).parent
-TABLES = {"SOURCE.md": source_table, "SINK.md": sink_table}
-"""Page to the table that it has from the code."""
+sys.path.append(str(DOCS.parent / "reliability"))
+
+from fault_table import fault_table  # noqa: E402
+
+TABLES = {
+    "SOURCE.md": ("options", source_table),
+    "SINK.md": ("options", sink_table),
+    "reliability.md": ("faults", fault_table),
+}
+"""Page to the mark of the table that it has from the code, or from results, and what makes it."""
 
 
 def up_to_date(page: str) -> str:
-    """The text of a page, with its table of options as the code has it."""
-    table = f"<!-- options -->\n{TABLES[page]()}<!-- /options -->"
+    """The text of a page, with its table as it should be."""
+    mark, table = TABLES[page]
+    made = f"<!-- {mark} -->\n{table()}<!-- /{mark} -->"
     text = (DOCS / page).read_text()
-    return re.sub(r"<!-- options -->.*<!-- /options -->", lambda _: table, text, flags=re.DOTALL)
+    return re.sub(rf"<!-- {mark} -->.*<!-- /{mark} -->", lambda _: made, text, flags=re.DOTALL)
 
 
 if __name__ == "__main__":

@@ -17,10 +17,12 @@ from spark_eos.source_options import SOURCE_OPTIONS
 DOCS = Path(__file__).parents[2] / "docs"
 
 
-@pytest.mark.parametrize("page", ["SOURCE.md", "SINK.md"])
-def test_the_table_of_options_is_up_to_date(page) -> None:
+@pytest.mark.parametrize(
+    ("page", "mark"), [("SOURCE.md", "options"), ("SINK.md", "options"), ("reliability.md", "faults")]
+)
+def test_the_table_that_is_made_is_up_to_date(page, mark) -> None:
     text = (DOCS / page).read_text()
-    assert "<!-- options -->" in text
+    assert f"<!-- {mark} -->" in text
     assert runpy.run_path(str(DOCS / "make.py"))["up_to_date"](page) == text, "run `make docs`"
 
 
