@@ -40,12 +40,9 @@ install: $(VENV)/.installed ## the package with pinned versions, in .venv
 demo: install ## settlements to refunds under SIGKILL, with and without the connector (ARGS="--events 20000")
 	$(BIN)/python jobs/demo.py $(ARGS)
 
-# Not among them: what needs two executors, or three brokers, or waits for a bad network.
-SLOW := tests/fault/test_cluster.py tests/fault/test_brokers.py tests/fault/test_network.py
-
 # Two processes, each with a broker and a Spark of its own: most tests wait for one of them.
 test: lint ## every test but those of test-large, in under 20 minutes on 2 cores
-	$(BIN)/pytest -n 2 --dist loadfile tests $(SLOW:%=--ignore %) $(ARGS)
+	$(BIN)/pytest -n 2 --dist loadfile tests -m 'not large' $(ARGS)
 
 test-unit: install ## the pure protocol: no Spark, no Kafka
 	$(BIN)/pytest tests/unit $(ARGS)
@@ -68,7 +65,8 @@ test-fault: install ## kills, rival drivers, the fault matrix in short
 	$(BIN)/pytest tests/fault $(ARGS)
 
 test-large: install ## what is too large for every day: take-over of 5,000 lanes, executors and brokers that are killed, a bad network
-	SPARK_EOS_TEST_LANES=5000 $(BIN)/pytest tests/kafka/test_many_lanes.py $(SLOW) $(ARGS)
+	SPARK_EOS_TEST_LANES=5000 $(BIN)/pytest tests/kafka/test_many_lanes.py $(ARGS)
+	$(BIN)/pytest tests -m large $(ARGS)
 
 lint: install ## ruff and mypy
 	$(BIN)/ruff check .

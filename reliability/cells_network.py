@@ -34,6 +34,7 @@ NAMES = {
     Api.TXN_OFFSET_COMMIT: "TxnOffsetCommit",
     Api.END_TXN: "EndTxn",
 }
+"""The requests that are hit, by Kafka's names."""
 
 TIMEOUT_S = 30.0
 """transaction.timeout.ms: an answer counts as lost after 10 s, as by default. So of the delays that are longer, the
@@ -122,5 +123,5 @@ def cell(api: Api, kind: str, world: World, runs: int, seed: int) -> list[RunRes
 CELLS = [
     Cell(f"net-{kind}-{NAMES[api]}", f"{NAMES[api]}: {what}", 10, partial(cell, api, kind))
     for kind, (_, what) in KINDS.items()
-    for api in Api
+    for api in NAMES
 ]

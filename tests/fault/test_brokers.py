@@ -9,6 +9,8 @@ from cells_brokers import CELLS, java_hash
 from fault_cells import judge
 from pipeline import World
 
+pytestmark = pytest.mark.large
+
 RUNS = 1
 SEED = 7
 

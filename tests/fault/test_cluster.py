@@ -15,6 +15,8 @@ from confluent_kafka import Producer
 from spark_pipe import Pipe, wait_for
 from tests_support import committed_values
 
+pytestmark = pytest.mark.large
+
 JOB = Path(__file__).parents[1] / "cluster_job.py"
 ROWS = 300
 

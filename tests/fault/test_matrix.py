@@ -21,8 +21,12 @@ TIMEOUT_S = 8
 """Of the transactions of lanes that are killed or stopped. On a busy machine a healthy one takes a second or two."""
 Results = dict[str, list[RunResult]]
 
+KILLS = [cell for cell in cells_worker.POINTS if cell != "kill-unanswered"]
+"""The other one stops the broker, of which its neighbours would have their part."""
+
 SHARED = {
-    "lanes": [*cells_worker.POINTS, "stop"],
+    "lanes": [*KILLS, "stop"],
+    "unanswered": ["kill-unanswered"],
     "drivers": [*cells_driver.POINTS],
     "brokers": ["broker-kill", "broker-pause"],
     "formats": ["kill-format"],
@@ -49,11 +53,18 @@ def world() -> Iterator[World]:
 
 @pytest.fixture(scope="module")
 def lanes(world) -> Results:
-    cells = [*cells_worker.POINTS] * RUNS
+    cells = KILLS * RUNS
     faults = kill_faults([cells_worker.POINTS[cell][0] for cell in cells], SEED)
     faults += stop_faults(RUNS, SEED, TIMEOUT_S)
     pipeline = world.pipeline("lanes", timeout_s=TIMEOUT_S)
     return by_cell(cells + ["stop"] * RUNS, run_faults(world, pipeline, one_a_batch(faults)))
+
+
+@pytest.fixture(scope="module")
+def unanswered(world) -> Results:
+    cells = ["kill-unanswered"] * RUNS
+    faults = kill_faults([cells_worker.POINTS[cell][0] for cell in cells], SEED)
+    return by_cell(cells, run_faults(world, world.pipeline("unanswered"), one_a_batch(faults)))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +95,14 @@ def attempts(world) -> Results:
     return {"two-attempts": cells_worker.cuts(world, RUNS, SEED)}
 
 
-@pytest.mark.parametrize(("shared", "cell"), [(name, cell) for name, cells in SHARED.items() for cell in cells])
+def each_cell() -> Iterator[object]:
+    """Each fixture with each of its cells. Only the first has all its faults in one life of one job."""
+    for name, cells in SHARED.items():
+        marks = () if name == "lanes" else pytest.mark.large
+        yield from (pytest.param(name, cell, marks=marks) for cell in cells)
+
+
+@pytest.mark.parametrize(("shared", "cell"), list(each_cell()))
 def test_no_row_is_lost_doubled_torn_or_late(request, shared, cell):
     verdict = judge(request.getfixturevalue(shared)[cell], in_time=False)
     assert verdict.missed == [], "the fault did not happen"

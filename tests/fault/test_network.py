@@ -7,9 +7,11 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from cells_network import CELLS, KINDS, network_faults, planned
+from cells_network import CELLS, KINDS, NAMES, network_faults, planned
 from fault_cells import RunResult, judge
 from proxy import Api
+
+pytestmark = pytest.mark.large
 
 RUNS = 2
 SEED = 7
@@ -21,7 +23,7 @@ TIMEOUT_S = 12.0
 @pytest.fixture(scope="module")
 def results(tmp_path_factory) -> list[RunResult]:
     rng = random.Random(SEED)
-    faults = [fault for kind in KINDS for api in Api for fault in planned(api, kind, RUNS, rng)]
+    faults = [fault for kind in KINDS for api in NAMES for fault in planned(api, kind, RUNS, rng)]
     faults = [replace(fault, seconds=DELAY_S) for fault in faults]
     return network_faults(tmp_path_factory.mktemp("network"), "network", faults, TIMEOUT_S)
 
@@ -34,10 +36,10 @@ def test_no_row_is_lost_doubled_torn_or_late(results):
 
 
 def test_a_plan_hits_each_request_of_lanes_and_of_the_driver():
-    faults = [fault for api in Api for fault in planned(api, "delay", 500, random.Random(SEED))]
+    faults = [fault for api in NAMES for fault in planned(api, "delay", 500, random.Random(SEED))]
     assert {fault.who for fault in faults if fault.api is Api.PRODUCE} == {"0", "1"}
     assert {fault.who for fault in faults if fault.api is Api.END_TXN} == {"0", "1", "driver"}
-    assert Counter(fault.api for fault in faults) == dict.fromkeys(Api, 500)
+    assert Counter(fault.api for fault in faults) == dict.fromkeys(NAMES, 500)
     delays = [fault.seconds for fault in faults]
     assert min(delays) >= 5
     assert max(delays) <= 30

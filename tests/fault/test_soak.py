@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.large
+
 ROOT = Path(__file__).parents[2]
 GROUPS = {"at", "driver JVM", "driver Python", "workers", "broker", "topics", "held back"}
 

@@ -16,7 +16,10 @@ ROOT = Path(__file__).parents[2]
 PROMISES = {3: 6, 4: 7, 8: 6, 9: 6, 11: 8}
 
 
-@pytest.mark.parametrize("number", SCENARIOS)
+QUICK = (3, 8)
+
+
+@pytest.mark.parametrize("number", [n if n in QUICK else pytest.param(n, marks=pytest.mark.large) for n in SCENARIOS])
 def test_a_scenario_keeps_its_promises(number, capsys):
     broken = run(number, SCENARIOS[number])
     told = capsys.readouterr().out
