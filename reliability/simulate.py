@@ -72,13 +72,11 @@ SPACES = (
 
 def of_seeds(seeds: Iterable[int]) -> list[tuple[int, Verdict]]:
     """The seeds of some whose runs are not as they must be."""
-    _quiet()
     verdicts = ((seed, seeded(seed)) for seed in seeds)
     return [(seed, verdict) for seed, verdict in verdicts if verdict.anomaly]
 
 
 def _of_space(space: Space) -> tuple[Space, Searched, float]:
-    _quiet()
     began = monotonic()
     return space, space.searched(), monotonic() - began
 
@@ -99,7 +97,7 @@ def simulate(
     """Simulate crashes, networks and brokers, and check what must hold. Exit code 1 if anything does not."""
     if replay is not None:
         raise typer.Exit(_replayed(replay))
-    with ProcessPoolExecutor(processes) as pool, Progress(console=Console(stderr=True)) as progress:
+    with ProcessPoolExecutor(processes, initializer=_quiet) as pool, Progress(console=Console(stderr=True)) as progress:
         spaces = [pool.submit(_of_space, space) for space in (SPACES if searches else ())]
         shares = [range(at, min(at + SHARE, first + seeds)) for at in range(first, first + seeds, SHARE)]
         runs = [pool.submit(of_seeds, share) for share in shares]

@@ -19,6 +19,7 @@ from demo_runs import Checkpoint, Outcome, events_per_batch, kill_plan
 DEMO = Path(__file__).parents[2] / "jobs" / "demo.py"
 
 
+@pytest.mark.large
 def test_the_demonstration(tmp_path) -> None:
     command = [sys.executable, str(DEMO), "--events", "3000", "--kills", "2"]
     done = subprocess.run(
