@@ -12,7 +12,7 @@ class Pruned(BaseException):
 
 
 class Choices:
-    """Answers of one run, in order. Index 0 is what happens on a good day.
+    """Answers of one run, in order: always 0, what happens on a good day, unless a subclass answers otherwise.
 
     `taken` has every answer, so that `Replay(taken)` makes the same run.
     """
@@ -22,10 +22,9 @@ class Choices:
 
     def choose(self, moment: str, options: Sequence[str]) -> int:
         """One of some options, by its index."""
-        del moment
         if len(options) == 1:
             return 0
-        answer = self._answer(len(options))
+        answer = self._answer(moment, options)
         self.taken.append(answer)
         return answer
 
@@ -35,8 +34,10 @@ class Choices:
     def recover(self) -> None:
         """Told when no further mishaps are wanted: the query is restarted until it is through."""
 
-    def _answer(self, options: int) -> int:
-        raise NotImplementedError
+    def _answer(self, moment: str, options: Sequence[str]) -> int:
+        """As `choose`, of two options at least."""
+        del moment, options
+        return 0
 
 
 class Dice(Choices):
@@ -59,14 +60,9 @@ class Dice(Choices):
         super().__init__()
         self._dice, self._restless, self._moments, self._rare = random.Random(seed), restless, moments, rare
 
-    def choose(self, moment: str, options: Sequence[str]) -> int:
-        """See `Choices.choose`."""
-        if len(options) == 1:
-            return 0
+    def _answer(self, moment: str, options: Sequence[str]) -> int:
         restless = next((often for name, often in self._moments.items() if moment.startswith(name)), self._restless)
-        answer = self._mishap(options) if self._dice.random() < restless else 0
-        self.taken.append(answer)
-        return answer
+        return self._mishap(options) if self._dice.random() < restless else 0
 
     def _mishap(self, options: Sequence[str]) -> int:
         found = self._dice.randrange(1, len(options))
@@ -80,8 +76,8 @@ class Replay(Choices):
         super().__init__()
         self._answers = answers
 
-    def _answer(self, options: int) -> int:
-        del options
+    def _answer(self, moment: str, options: Sequence[str]) -> int:
+        del moment, options
         place = len(self.taken)
         return self._answers[place] if place < len(self._answers) else 0
 
@@ -120,9 +116,10 @@ class Path(Choices):
     def recover(self) -> None:
         self._recovering = True
 
-    def _answer(self, options: int) -> int:
+    def _answer(self, moment: str, options: Sequence[str]) -> int:
+        del moment
         place = len(self.taken)
-        self._counts.append(options)
+        self._counts.append(len(options))
         return self._prefix[place] if place < len(self._prefix) else 0
 
     def at(self, state: Callable[[], Hashable]) -> None:

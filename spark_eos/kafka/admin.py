@@ -55,12 +55,13 @@ class Cluster:
 
     Args:
         client: client settings, without the prefix.
-        timeout_s: how long a question may wait for its answer before the brokers count as unreachable. May be set
-            later: a query that is at work should outlast what would be told at once of one that starts.
+
+    `timeout_s` is how long a question may wait for its answer before the brokers count as unreachable. A query that is
+    at work sets it to `AT_WORK_TIMEOUT_S`: it should outlast what is told at once of one that starts.
     """
 
-    def __init__(self, client: Mapping[str, str], timeout_s: float = REQUEST_TIMEOUT_S) -> None:
-        self._client, self.timeout_s = client, timeout_s
+    def __init__(self, client: Mapping[str, str]) -> None:
+        self._client, self.timeout_s = client, REQUEST_TIMEOUT_S
         self._last_word = LastWord()
 
     @cached_property
