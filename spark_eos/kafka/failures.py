@@ -183,6 +183,11 @@ def is_late(error: KafkaError) -> bool:
     return bool(error.code() == KafkaError._MSG_TIMED_OUT)
 
 
+def is_state(error: KafkaError) -> bool:
+    """Whether the client refuses a call because of what happened before, which it does not say."""
+    return bool(error.code() == KafkaError._STATE)
+
+
 def lost_race(exception: KafkaException) -> bool:
     """Whether a topic could not be created or widened because someone else just did."""
     return error_of(exception).code() in NOT_BEFORE_PROPAGATED

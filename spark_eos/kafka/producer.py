@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -28,6 +29,7 @@ from spark_eos.kafka.failures import (
     error_of,
     is_late,
     is_missing_topic,
+    is_state,
     is_too_large,
     transaction_failure,
 )
@@ -46,6 +48,9 @@ CALL_TIMEOUT_S = 30.0
 
 FULL_QUEUE_WAITS_S = (0.001, 0.1)
 """How long to wait for room in the client's queue: the first time, doubled each time, and at most."""
+
+REASON_S = 1.0
+"""How long to wait for the reason why the client has failed the transaction, before it is told without one."""
 
 Deliveries = list[tuple[KafkaError, Message]]
 """Deliveries that failed, with why."""
@@ -184,12 +189,20 @@ class KafkaTransaction:
                 self._raise_failed()
                 wait_s, was_empty = min(2 * wait_s, longest_s), not len(self._producer)
             except KafkaException as exception:
-                # A client that has given up says so, and only here why: it was fenced.
-                self._serve(self._producer.poll, 0)
+                # A client that has given up tells why in other words: that it was fenced, or by deliveries that failed.
+                self._await_reason(error_of(exception))
+                self._raise_failed()
                 found = self._record_failure(error_of(exception), topic, key, record.size)
                 if isinstance(found, RecordTooLarge):
                     return found
                 raise found from exception
+
+    def _await_reason(self, error: KafkaError) -> None:
+        """Deliveries fail a moment after the transaction that they were part of."""
+        until = time.monotonic() + (REASON_S if is_state(error) else 0)
+        self._serve(self._producer.poll, 0)
+        while not self._failed and (left_s := until - time.monotonic()) > 0:
+            self._serve(self._producer.poll, left_s)
 
     def _bury(self, record: Record, error: SparkEosError) -> None:
         """Queue a record for the dead letter topic, or as much of it as fits there; raise if there is none."""
