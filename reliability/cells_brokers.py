@@ -9,6 +9,7 @@ from functools import partial
 from pathlib import Path
 
 from cells_broker import Outage, outages
+from cells_worker import every_batch
 from confluent_kafka.admin import AdminClient
 from fault_cells import Cell, RunResult, with_findings
 from fault_points import STOP, LaneFault
@@ -17,8 +18,6 @@ from pipeline import Pipeline, Running, World
 BROKERS = 3
 STOP_S = 0.3
 """How long a lane waits before its commit, so that the harness can look at the coordinator's log first."""
-BATCHES = 500
-"""More than any cell has."""
 COMMIT_WITHIN_S = 30.0
 
 Leader = Callable[[World], int]
@@ -97,9 +96,7 @@ def commit_kills(world: World, runs: int, seed: int) -> list[RunResult]:
     pipeline = world.pipeline("txn-coordinator")
     rng = random.Random(seed)
     lanes = [rng.randrange(pipeline.partitions) for _ in range(runs)]
-    every = {
-        batch: [LaneFault(i, "commit", STOP, STOP_S) for i in range(pipeline.partitions)] for batch in range(BATCHES)
-    }
+    every = every_batch([LaneFault(lane, "commit", STOP, STOP_S) for lane in range(pipeline.partitions)])
     pipeline.feed(1)
     with pipeline.watched() as watch, pipeline.running(pipeline.plan(continuous=True, lane_faults=every)) as running:
         running.drain()

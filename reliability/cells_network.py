@@ -1,14 +1,21 @@
-"""Faults of the network: a request of a lane, or of the driver, is lost, late, doubled or cut off; one a batch."""
+"""Faults of the network: a request of a lane, or of the driver, is lost, late, doubled or cut off; one a batch.
+
+So are kills of a worker that has asked for its commit and has no answer yet: only the network sees that moment.
+"""
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from cells_worker import every_batch
 from fault_cells import Cell, RunResult, with_findings
+from fault_points import NOTE, LaneFault
 from pipeline import CLUSTER, Pipeline, Running, World
 from proxy import Api, Armed, Effect, Proxy, proxied_kafka
 
@@ -39,6 +46,7 @@ NAMES = {
 TIMEOUT_S = 30.0
 """transaction.timeout.ms: an answer counts as lost after 10 s, as by default. So of the delays that are longer, the
 request has been sent again and the batch committed when the first one lands, in a later batch."""
+UNANSWERED_TIMEOUT_S = 10.0
 
 
 @dataclass(frozen=True)
@@ -48,16 +56,19 @@ class NetworkFault:
     Args:
         api, effect, seconds: as of `Proxy.arm`.
         who: whose request: a lane's number, or DRIVER.
+        kill: whether the lane's worker is SIGKILLed as soon as it happens.
     """
 
     api: Api
     effect: Effect
     seconds: float
     who: str
+    kill: bool = False
 
     def __str__(self) -> str:
         late = f" {self.seconds:.1f} s" if self.effect is Effect.DELAY else ""
-        return f"{self.effect.name}{late} of {NAMES[self.api]} of {'lane ' * (self.who != DRIVER)}{self.who}"
+        whose = f"{'lane ' * (self.who != DRIVER)}{self.who}{', SIGKILLed' * self.kill}"
+        return f"{self.effect.name}{late} of {NAMES[self.api]} of {whose}"
 
 
 def planned(api: Api, kind: str, runs: int, rng: random.Random) -> list[NetworkFault]:
@@ -65,6 +76,14 @@ def planned(api: Api, kind: str, runs: int, rng: random.Random) -> list[NetworkF
     effects = KINDS[kind][0]
     who = ["0", "1", DRIVER] if api in (Api.TXN_OFFSET_COMMIT, Api.END_TXN) else ["0", "1"]
     return [NetworkFault(api, effects[i % len(effects)], delay(rng), rng.choice(who)) for i in range(runs)]
+
+
+def planned_kills(runs: int, rng: random.Random) -> list[NetworkFault]:
+    """Of a worker whose EndTxn is still on its way, or was done, in turn."""
+    effects = (Effect.DELAY, Effect.DROP_ANSWER)
+    return [
+        NetworkFault(Api.END_TXN, effects[i % 2], rng.uniform(0.2, 2), rng.choice("01"), kill=True) for i in range(runs)
+    ]
 
 
 def delay(rng: random.Random) -> float:
@@ -84,7 +103,9 @@ def network_faults(folder: Path, name: str, faults: Sequence[NetworkFault], time
     with proxied_kafka(CLUSTER) as (kafka, proxy):
         pipeline = World(kafka, folder).pipeline(name, timeout_s=timeout_s)
         pipeline.feed(1)
-        with pipeline.watched() as watch, pipeline.running(pipeline.plan(continuous=True)) as running:
+        noted = every_batch([LaneFault(lane, "commit", NOTE) for lane in range(pipeline.partitions)])
+        plan = pipeline.plan(continuous=True, lane_faults=noted)
+        with pipeline.watched() as watch, pipeline.running(plan) as running:
             running.drain()  # what a run does once at its beginning is over
             made = [(fault, *one_fault(pipeline, running, proxy, fault)) for fault in faults]
             running.wait(lambda: all(armed.over for _, armed, _ in made))
@@ -99,8 +120,10 @@ def one_fault(pipeline: Pipeline, running: Running, proxy: Proxy, fault: Network
     whose = f"{pipeline.name}-{fault.who}".encode()
     armed = proxy.arm(fault.api, fault.effect, seconds=fault.seconds, containing=whose)
     pipeline.feed(1)
-    running.wait(lambda: bool(armed.hits), REQUEST_WITHIN_S)
+    hit = running.wait(lambda: bool(armed.hits), REQUEST_WITHIN_S)
     batch = pipeline.checkpoint.last_planned
+    if hit and fault.kill:
+        os.kill(pipeline.marks.read(f"{batch}-{fault.who}")["pid"], signal.SIGKILL)
     running.wait(pipeline.all_done, pipeline.limit_s + fault.seconds + REQUEST_WITHIN_S)
     proxy.disarm()
     return armed, batch
@@ -120,8 +143,19 @@ def cell(api: Api, kind: str, world: World, runs: int, seed: int) -> list[RunRes
     return network_faults(world.folder, f"net-{kind}-{api.value}", faults, TIMEOUT_S)
 
 
+def unanswered(world: World, runs: int, seed: int) -> list[RunResult]:
+    """Kills of workers that wait for the answer to EndTxn."""
+    faults = planned_kills(runs, random.Random(seed))
+    return network_faults(world.folder, "kill-unanswered", faults, UNANSWERED_TIMEOUT_S)
+
+
 CELLS = [
-    Cell(f"net-{kind}-{NAMES[api]}", f"{NAMES[api]}: {what}", 10, partial(cell, api, kind))
-    for kind, (_, what) in KINDS.items()
-    for api in NAMES
+    Cell(
+        "kill-unanswered", "worker SIGKILLed when EndTxn is sent, on its way or done, and not answered", 25, unanswered
+    ),
+    *(
+        Cell(f"net-{kind}-{NAMES[api]}", f"{NAMES[api]}: {what}", 10, partial(cell, api, kind))
+        for kind, (_, what) in KINDS.items()
+        for api in NAMES
+    ),
 ]

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Any
 
 from fault_cells import Cell, RunResult, marked, with_findings
-from fault_points import BEGUN, COMMITTING, CUT, EXECUTOR, HALF, KILL, STEPS, STOP, UNANSWERED, LaneFault
+from fault_points import BEGUN, COMMITTING, CUT, EXECUTOR, HALF, KILL, STEPS, STOP, LaneFault
 from pipeline import Pipeline, World
 
 POINTS = {
@@ -19,13 +19,14 @@ POINTS = {
     "kill-after-flush": ("offsets", "worker SIGKILLed after the flush"),
     "kill-after-offsets": ("commit", "worker SIGKILLed after the offsets, before commit_transaction"),
     "kill-in-commit": (COMMITTING, "worker SIGKILLed 0 to 5 ms into commit_transaction"),
-    "kill-unanswered": (UNANSWERED, "worker SIGKILLed when EndTxn is sent and a stopped broker has not read it"),
     "kill-before-report": ("report", "worker SIGKILLed after the commit was acknowledged, before Spark knows"),
 }
 """Cell to point and description."""
 
 FIRST_BATCH = 1
 """Batch 0 of a new query has no rows (see `spark_eos.spark.source`)."""
+BATCHES = 500
+"""More than any cell has."""
 
 LaneFaults = dict[int, list[LaneFault]]
 EVIDENCE = {KILL: (), EXECUTOR: (), STOP: (".resumed",), CUT: (".second-peek", ".resumed")}
@@ -44,11 +45,16 @@ def one_a_batch(faults: Sequence[LaneFault]) -> LaneFaults:
     return {FIRST_BATCH + i: [fault] for i, fault in enumerate(faults)}
 
 
-def run_faults(world: World, pipeline: Pipeline, faults: LaneFaults, **settings: Any) -> list[RunResult]:
+def every_batch(faults: Sequence[LaneFault]) -> LaneFaults:
+    """These faults in each batch that a job may come to."""
+    return {batch: [*faults] for batch in range(BATCHES)}
+
+
+def run_faults(pipeline: Pipeline, faults: LaneFaults, **settings: Any) -> list[RunResult]:
     """One life of the job through all of these faults; settings as of `JobPlan`."""
     pipeline.feed(max(faults))
     with pipeline.watched() as watch:
-        plan = pipeline.plan(lane_faults=faults, broker_pid=world.broker().pid, **settings)
+        plan = pipeline.plan(lane_faults=faults, **settings)
         pipeline.run(plan)
         found = pipeline.check(watch)
     planned = [(batch, fault) for batch, each in faults.items() for fault in each]
@@ -95,32 +101,32 @@ def cut_faults(runs: int, seed: int) -> list[LaneFault]:
 def kills(point: str, world: World, runs: int, seed: int) -> list[RunResult]:
     """A cell of kills at one point."""
     pipeline = world.pipeline(f"kill-{point}")
-    return run_faults(world, pipeline, one_a_batch(kill_faults([point] * runs, seed)))
+    return run_faults(pipeline, one_a_batch(kill_faults([point] * runs, seed)))
 
 
 def format_kills(world: World, runs: int, seed: int) -> list[RunResult]:
     """Kills at any point of the other way to write."""
     points = kill_faults(any_points(runs, seed), seed)
-    return run_faults(world, world.pipeline("format"), one_a_batch(points), way="format")
+    return run_faults(world.pipeline("format"), one_a_batch(points), way="format")
 
 
 def stops(world: World, runs: int, seed: int) -> list[RunResult]:
     """Two in a batch, one in each lane."""
     pipeline = world.pipeline("stop", timeout_s=STOP_TIMEOUT_S)
     faults = stop_faults(runs, seed, STOP_TIMEOUT_S)
-    return run_faults(world, pipeline, {FIRST_BATCH + i: faults[2 * i : 2 * i + 2] for i in range((runs + 1) // 2)})
+    return run_faults(pipeline, {FIRST_BATCH + i: faults[2 * i : 2 * i + 2] for i in range((runs + 1) // 2)})
 
 
 def cuts(world: World, runs: int, seed: int) -> list[RunResult]:
     """Two attempts at once, in each batch."""
     pipeline = world.pipeline("cut")
-    return run_faults(world, pipeline, one_a_batch(cut_faults(runs, seed)), sink=ALL_COMPUTED, conf=NO_DAEMON)
+    return run_faults(pipeline, one_a_batch(cut_faults(runs, seed)), sink=ALL_COMPUTED, conf=NO_DAEMON)
 
 
 def executors(world: World, runs: int, seed: int) -> list[RunResult]:
     """An executor in each batch; the cluster starts another."""
     faults = one_a_batch(kill_faults(any_points(runs, seed), seed, action=EXECUTOR))
-    return run_faults(world, world.pipeline("executor"), faults, master="local-cluster[2,1,512]", conf=CLUSTER)
+    return run_faults(world.pipeline("executor"), faults, master="local-cluster[2,1,512]", conf=CLUSTER)
 
 
 CELLS = [

@@ -26,17 +26,16 @@ from spark_eos.spark.run import SinkRun
 
 STEPS = ("fence", "check", "write", "flush", "offsets", "commit", "report")
 """Points that are steps of the lane: the fault comes before them."""
-BEGUN, HALF, COMMITTING, UNANSWERED = "begun", "half", "committing", "unanswered"
-"""After begin; when some rows are in the log and some are not; up to 5 ms into commit; and when EndTxn is with a broker
-that does not run just now."""
+BEGUN, HALF, COMMITTING = "begun", "half", "committing"
+"""After begin; when some rows are in the log and some are not; and up to 5 ms into commit."""
 
-KILL, EXECUTOR, STOP, CUT = "kill", "executor", "stop", "cut"
-"""SIGKILL of the worker; of its executor too; SIGSTOP and later SIGCONT; cut off from Spark, which starts another."""
+KILL, EXECUTOR, STOP, CUT, NOTE = "kill", "executor", "stop", "cut", "note"
+"""SIGKILL of the worker; of its executor too; SIGSTOP and later SIGCONT; cut off from Spark, which starts another; and
+nothing but the mark, for a harness that does the fault itself."""
 
 PLANNED, WRITTEN, SEALED = "planned", "written", "sealed"
 """Of the driver: the batch is in the offset log, not opened; its lanes are committed; sealed, not in the commit log."""
 
-BROKER_PAUSE_S = 1.0
 NEVER_S = 20
 LONG_ENOUGH_S = 1.0
 """For a second attempt to come to a step, if it does."""
@@ -48,8 +47,8 @@ class LaneFault:
 
     Args:
         lane: which one.
-        point: one of STEPS, or BEGUN, HALF, COMMITTING, UNANSWERED.
-        action: KILL, EXECUTOR, STOP or CUT.
+        point: one of STEPS, or BEGUN, HALF, COMMITTING.
+        action: KILL, EXECUTOR, STOP, CUT or NOTE.
         seconds: how long a STOP lasts; how long a CUT waits once the second attempt is at `meet`.
         meet: step of the second attempt that a CUT waits for, if it is ever reached.
     """
@@ -86,17 +85,15 @@ class WorkerFaults:
     Args:
         plan: batch to faults.
         folder: of the marks.
-        broker_pid: of the broker that UNANSWERED stops.
     """
 
     plan: Mapping[int, Sequence[LaneFault]]
     folder: str
-    broker_pid: int
 
     def __call__(self, step: str, task: Any) -> None:
         for fault in self.plan.get(task.batch, ()):
             if fault.lane == task.lane:
-                _Attempt(fault, Marks(self.folder), f"{task.batch}-{task.lane}", self.broker_pid).comes_to(step)
+                _Attempt(fault, Marks(self.folder), f"{task.batch}-{task.lane}").comes_to(step)
 
 
 @dataclass(frozen=True)
@@ -104,7 +101,6 @@ class _Attempt:
     fault: LaneFault
     marks: Marks
     name: str
-    broker_pid: int
 
     def comes_to(self, step: str) -> None:
         done = self.marks.read(self.name)
@@ -150,20 +146,6 @@ class _Attempt:
 
         _wrap("commit", committing)
 
-    def arm_unanswered(self) -> None:
-        def unanswered(transaction: KafkaTransaction, real: Callable[..., Any]) -> None:
-            _stop(self.broker_pid, BROKER_PAUSE_S)
-            before = _unread()
-            threading.Thread(target=real, args=[transaction], daemon=True).start()
-            deadline = time.monotonic() + 0.9 * BROKER_PAUSE_S
-            while time.monotonic() < deadline:
-                if _unread() > before:
-                    self._act()
-                time.sleep(0.002)
-            self.kill()  # without a mark: the fault did not happen
-
-        _wrap("commit", unanswered)
-
     # --- actions ------------------------------------------------------------------------------------------------
 
     def kill(self) -> None:
@@ -194,6 +176,9 @@ class _Attempt:
         time.sleep(self.fault.seconds)
         self.marks.write(f"{self.name}.resumed")
 
+    def note(self) -> None:
+        """The mark is written."""
+
     def _wait_for(self, mark: str, limit_s: float) -> None:
         deadline = time.monotonic() + limit_s
         while self.marks.read(f"{self.name}.{mark}") is None and time.monotonic() < deadline:
@@ -204,13 +189,13 @@ ARMS: dict[str, Callable[[_Attempt], None]] = {
     BEGUN: _Attempt.arm_begun,
     HALF: _Attempt.arm_half,
     COMMITTING: _Attempt.arm_committing,
-    UNANSWERED: _Attempt.arm_unanswered,
 }
 ACTIONS: dict[str, Callable[[_Attempt], None]] = {
     KILL: _Attempt.kill,
     EXECUTOR: _Attempt.executor,
     STOP: _Attempt.stop,
     CUT: _Attempt.cut,
+    NOTE: _Attempt.note,
 }
 
 
@@ -223,18 +208,6 @@ def _stop(pid: int, seconds: float) -> None:
     """SIGSTOP; SIGCONT comes from a process of its own, so that it comes whatever becomes of this one."""
     subprocess.Popen(["/bin/sh", "-c", f"sleep {seconds}; kill -CONT {pid}"], start_new_session=True)
     os.kill(pid, signal.SIGSTOP)
-
-
-def _unread() -> int:
-    """Bytes that this process has sent and the other end of the connection has not read (Linux, loopback)."""
-    ours = {(c.raddr.port, c.laddr.port) for c in psutil.Process().net_connections("inet") if c.raddr}
-    total = 0
-    for table in ("tcp", "tcp6"):  # a JVM's connections are in the latter
-        for line in Path("/proc/net", table).read_text().splitlines()[1:]:
-            _, local, remote, _, queues, *_ = line.split()
-            if (int(local[-4:], 16), int(remote[-4:], 16)) in ours:
-                total += int(queues.split(":")[1], 16)
-    return total
 
 
 @dataclass(frozen=True)

@@ -47,7 +47,6 @@ class JobPlan:
         conf: of Spark.
         lane_faults: batch to the faults of its lanes.
         driver_faults: batch to the point at which the driver is killed.
-        broker_pid: for faults that stop the broker for a moment.
     """
 
     bootstrap: str
@@ -63,7 +62,6 @@ class JobPlan:
     conf: dict[str, str] = field(default_factory=dict)
     lane_faults: dict[int, list[LaneFault]] = field(default_factory=dict)
     driver_faults: dict[int, str] = field(default_factory=dict)
-    broker_pid: int = 0
 
     def to_json(self) -> str:
         return json.dumps(asdict(self))
@@ -81,7 +79,7 @@ class JobPlan:
 
     @property
     def in_workers(self) -> WorkerFaults:
-        return WorkerFaults(self.lane_faults, f"{self.folder}/marks", self.broker_pid)
+        return WorkerFaults(self.lane_faults, f"{self.folder}/marks")
 
     @property
     def in_driver(self) -> DriverFaults:

@@ -21,12 +21,9 @@ TIMEOUT_S = 8
 """Of the transactions of lanes that are killed or stopped. On a busy machine a healthy one takes a second or two."""
 Results = dict[str, list[RunResult]]
 
-KILLS = [cell for cell in cells_worker.POINTS if cell != "kill-unanswered"]
-"""The other one stops the broker, of which its neighbours would have their part."""
-
+KILLS = [*cells_worker.POINTS]
 SHARED = {
     "lanes": [*KILLS, "stop"],
-    "unanswered": ["kill-unanswered"],
     "drivers": [*cells_driver.POINTS],
     "brokers": ["broker-kill", "broker-pause"],
     "formats": ["kill-format"],
@@ -57,14 +54,7 @@ def lanes(world) -> Results:
     faults = kill_faults([cells_worker.POINTS[cell][0] for cell in cells], SEED)
     faults += stop_faults(RUNS, SEED, TIMEOUT_S)
     pipeline = world.pipeline("lanes", timeout_s=TIMEOUT_S)
-    return by_cell(cells + ["stop"] * RUNS, run_faults(world, pipeline, one_a_batch(faults)))
-
-
-@pytest.fixture(scope="module")
-def unanswered(world) -> Results:
-    cells = ["kill-unanswered"] * RUNS
-    faults = kill_faults([cells_worker.POINTS[cell][0] for cell in cells], SEED)
-    return by_cell(cells, run_faults(world, world.pipeline("unanswered"), one_a_batch(faults)))
+    return by_cell(cells + ["stop"] * RUNS, run_faults(pipeline, one_a_batch(faults)))
 
 
 @pytest.fixture(scope="module")

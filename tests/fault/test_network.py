@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import replace
 
 import pytest
-from cells_network import CELLS, KINDS, NAMES, network_faults, planned
+from cells_network import KINDS, NAMES, UNANSWERED_TIMEOUT_S, network_faults, planned, planned_kills
 from fault_cells import RunResult, judge
 from proxy import Api
 
@@ -32,7 +32,15 @@ def test_no_row_is_lost_doubled_torn_or_late(results):
     verdict = judge(results, in_time=False)
     assert verdict.missed == [], "the fault did not happen"
     assert verdict.anomalies == {}, verdict.examples
-    assert verdict.hit == RUNS * len(CELLS)
+    assert verdict.hit == RUNS * len(KINDS) * len(NAMES)
+
+
+def test_a_worker_that_waits_for_its_answer_is_killed(tmp_path):
+    faults = planned_kills(2 * RUNS, random.Random(SEED))
+    verdict = judge(network_faults(tmp_path, "kill-unanswered", faults, UNANSWERED_TIMEOUT_S), in_time=False)
+    assert verdict.missed == [], "the fault did not happen"
+    assert verdict.anomalies == {}, verdict.examples
+    assert verdict.hit == 2 * RUNS
 
 
 def test_a_plan_hits_each_request_of_lanes_and_of_the_driver():
