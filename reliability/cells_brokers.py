@@ -12,12 +12,10 @@ from cells_broker import Outage, outages
 from cells_worker import every_batch
 from confluent_kafka.admin import AdminClient
 from fault_cells import Cell, RunResult, with_findings
-from fault_points import STOP, LaneFault
+from fault_points import HOLD, LaneFault
 from pipeline import Pipeline, Running, World
 
 BROKERS = 3
-STOP_S = 0.3
-"""How long a lane waits before its commit, so that the harness can look at the coordinator's log first."""
 COMMIT_WITHIN_S = 30.0
 
 Leader = Callable[[World], int]
@@ -96,7 +94,7 @@ def commit_kills(world: World, runs: int, seed: int) -> list[RunResult]:
     pipeline = world.pipeline("txn-coordinator")
     rng = random.Random(seed)
     lanes = [rng.randrange(pipeline.partitions) for _ in range(runs)]
-    every = every_batch([LaneFault(lane, "commit", STOP, STOP_S) for lane in range(pipeline.partitions)])
+    every = every_batch([LaneFault(lane, "commit", HOLD) for lane in range(pipeline.partitions)])
     pipeline.feed(1)
     with pipeline.watched() as watch, pipeline.running(pipeline.plan(continuous=True, lane_faults=every)) as running:
         running.drain()
@@ -107,16 +105,22 @@ def commit_kills(world: World, runs: int, seed: int) -> list[RunResult]:
 
 
 def commit_kill(world: World, pipeline: Pipeline, running: Running, lane: int) -> RunResult:
-    """One of them: the broker is killed when its log of transactions grows by the decision to commit."""
+    """One of them: the broker is killed when its log of transactions grows by the decision to commit.
+
+    The lane waits before its commit until the harness has looked at that log.
+    """
     topic = "__transaction_state"
     partition = coordinating(world, topic, f"{pipeline.name}-{lane}")
     coordinator = leader_of(world, topic, partition)
     log = data_folder(world, coordinator) / f"{topic}-{partition}"
     first = pipeline.checkpoint.last_planned + 1
+    pipeline.marks.write(f"{HOLD}-{lane}")
     pipeline.feed(1)
     batches = [f"{batch}-{lane}" for batch in range(first, first + 5)]
-    running.wait(lambda: any(map(pipeline.marks.read, batches)), COMMIT_WITHIN_S)
-    hit = grows(log, COMMIT_WITHIN_S)
+    held = running.wait(lambda: any(map(pipeline.marks.read, batches)), COMMIT_WITHIN_S)
+    before = size(log)
+    pipeline.marks.remove(f"{HOLD}-{lane}")
+    hit = grows(log, before, COMMIT_WITHIN_S) and held
     world.broker(coordinator).kill()
     at = time.time()
     batch = pipeline.checkpoint.last_planned
@@ -133,11 +137,15 @@ def data_folder(world: World, broker: int) -> Path:
     return Path(world.broker(broker).cmdline()[-1]).parent / "data"
 
 
-def grows(folder: Path, limit_s: float) -> bool:
-    """Wait until the log in a folder grows; whether it did."""
-    files = sorted(folder.glob("*.log"))
-    before, deadline = files[-1].stat().st_size, time.monotonic() + limit_s
-    while files[-1].stat().st_size == before:
+def size(folder: Path) -> int:
+    """Bytes of the log in a folder."""
+    return sum(file.stat().st_size for file in folder.glob("*.log"))
+
+
+def grows(folder: Path, before: int, limit_s: float) -> bool:
+    """Wait until the log in a folder is larger than before; whether it came to be."""
+    deadline = time.monotonic() + limit_s
+    while size(folder) == before:
         if time.monotonic() > deadline:
             return False
     return True

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from cells_worker import every_batch
 from fault_cells import Cell, RunResult, with_findings
-from fault_points import NOTE, LaneFault
+from fault_points import HOLD, LaneFault
 from pipeline import CLUSTER, Pipeline, Running, World
 from proxy import Api, Armed, Effect, Proxy, proxied_kafka
 
@@ -103,7 +103,7 @@ def network_faults(folder: Path, name: str, faults: Sequence[NetworkFault], time
     with proxied_kafka(CLUSTER) as (kafka, proxy):
         pipeline = World(kafka, folder).pipeline(name, timeout_s=timeout_s)
         pipeline.feed(1)
-        noted = every_batch([LaneFault(lane, "commit", NOTE) for lane in range(pipeline.partitions)])
+        noted = every_batch([LaneFault(lane, "commit", HOLD) for lane in range(pipeline.partitions)])
         plan = pipeline.plan(continuous=True, lane_faults=noted)
         with pipeline.watched() as watch, pipeline.running(plan) as running:
             running.drain()  # what a run does once at its beginning is over

@@ -15,6 +15,7 @@ import subprocess
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -29,9 +30,9 @@ STEPS = ("fence", "check", "write", "flush", "offsets", "commit", "report")
 BEGUN, HALF, COMMITTING = "begun", "half", "committing"
 """After begin; when some rows are in the log and some are not; and up to 5 ms into commit."""
 
-KILL, EXECUTOR, STOP, CUT, NOTE = "kill", "executor", "stop", "cut", "note"
+KILL, EXECUTOR, STOP, CUT, HOLD = "kill", "executor", "stop", "cut", "hold"
 """SIGKILL of the worker; of its executor too; SIGSTOP and later SIGCONT; cut off from Spark, which starts another; and
-nothing but the mark, for a harness that does the fault itself."""
+for a harness that does the fault itself: the mark, and a wait for as long as there is a mark `hold-<lane>`."""
 
 PLANNED, WRITTEN, SEALED = "planned", "written", "sealed"
 """Of the driver: the batch is in the offset log, not opened; its lanes are committed; sealed, not in the commit log."""
@@ -48,7 +49,7 @@ class LaneFault:
     Args:
         lane: which one.
         point: one of STEPS, or BEGUN, HALF, COMMITTING.
-        action: KILL, EXECUTOR, STOP, CUT or NOTE.
+        action: KILL, EXECUTOR, STOP, CUT or HOLD.
         seconds: how long a STOP lasts; how long a CUT waits once the second attempt is at `meet`.
         meet: step of the second attempt that a CUT waits for, if it is ever reached.
     """
@@ -75,7 +76,12 @@ class Marks:
 
     def read(self, name: str) -> dict[str, Any] | None:
         path = Path(self.folder, name)
-        return json.loads(path.read_text()) if path.exists() else None
+        with suppress(FileNotFoundError):
+            return dict(json.loads(path.read_text()))
+        return None
+
+    def remove(self, name: str) -> None:
+        Path(self.folder, name).unlink()
 
 
 @dataclass(frozen=True)
@@ -176,13 +182,11 @@ class _Attempt:
         time.sleep(self.fault.seconds)
         self.marks.write(f"{self.name}.resumed")
 
-    def note(self) -> None:
-        """The mark is written."""
+    def hold(self) -> None:
+        _wait(lambda: self.marks.read(f"{HOLD}-{self.fault.lane}") is None, NEVER_S)
 
     def _wait_for(self, mark: str, limit_s: float) -> None:
-        deadline = time.monotonic() + limit_s
-        while self.marks.read(f"{self.name}.{mark}") is None and time.monotonic() < deadline:
-            time.sleep(0.002)
+        _wait(lambda: self.marks.read(f"{self.name}.{mark}") is not None, limit_s)
 
 
 ARMS: dict[str, Callable[[_Attempt], None]] = {
@@ -195,13 +199,19 @@ ACTIONS: dict[str, Callable[[_Attempt], None]] = {
     EXECUTOR: _Attempt.executor,
     STOP: _Attempt.stop,
     CUT: _Attempt.cut,
-    NOTE: _Attempt.note,
+    HOLD: _Attempt.hold,
 }
 
 
 def _wrap(method: str, around: Callable[..., Any]) -> None:
     real = getattr(KafkaTransaction, method)
     setattr(KafkaTransaction, method, lambda transaction, *given: around(transaction, real, *given))
+
+
+def _wait(until: Callable[[], bool], limit_s: float) -> None:
+    deadline = time.monotonic() + limit_s
+    while not until() and time.monotonic() < deadline:
+        time.sleep(0.002)
 
 
 def _stop(pid: int, seconds: float) -> None:

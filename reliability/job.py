@@ -39,7 +39,7 @@ class JobPlan:
         source, outputs: topics.
         query_id: also the consumer group.
         folder: for the checkpoint, the marks of faults that happened, and the reports of batches.
-        rows_per_batch: rows read for a micro-batch, at most.
+        rows_per_batch: rows read for a micro-batch.
         master: Spark's. `local[2,10]` tries a task ten times.
         way: foreachBatch or format.
         continuous: run until SIGTERM.
@@ -102,6 +102,8 @@ def rows(spark: SparkSession, plan: JobPlan) -> DataFrame:
     options = plan.kafka | {
         "subscribe": plan.source,
         "startingOffsets": "earliest",
+        # Both, so that a batch is what was fed for one, each partition's part of it.
+        "minOffsetsPerTrigger": str(plan.rows_per_batch),
         "maxOffsetsPerTrigger": str(plan.rows_per_batch),
     }
     read = spark.readStream.format("kafka-eos").options(**options).load()

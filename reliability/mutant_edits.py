@@ -1,4 +1,4 @@
-"""Nine ways to get exactly-once wrong, as edits of the connector's source.
+"""Ten ways to get exactly-once wrong, as edits of the connector's source.
 
 The simulation and the trials on a real broker must notice each. An edit's old text must stand in its file exactly once:
 else the mutant is out of date, and that is an error, never a pass. Where the real client and the simulated one each
@@ -15,7 +15,7 @@ from pathlib import Path
 import spark_eos
 
 TRANSACTION = "protocol/transaction.py"
-NAMES = "protocol/names.py"
+NAMES, LEASE, DRIVER = "protocol/names.py", "protocol/lease.py", "protocol/driver.py"
 PRODUCER, LEDGER = "kafka/producer.py", "kafka/ledger.py"
 SIMULATED_CLIENT, SIMULATED_LEDGER = "testing/simulated/client.py", "testing/simulated/ledger.py"
 
@@ -242,6 +242,20 @@ PRODUCER_REUSED = Mutant(
     ),
 )
 
+LEASE_KEPT = Mutant(
+    "lease-kept",
+    "driver's producer kept: one for all seals of a run",
+    ("late-offsets",),
+    (
+        Edit(
+            LEASE,
+            "                if not self._fresh or self._transaction.disconnected:\n",
+            "                if left < TRIES - 1 or self._transaction.disconnected:\n",
+        ),
+        Edit(DRIVER, "        self._lease.renew()\n        # In this run", "        # In this run"),
+    ),
+)
+
 _IMPORT = "from spark_eos.errors import Fenced, SparkEosError\n"
 _WITH_UNCONFIRMED = Edit(TRANSACTION, _IMPORT, _IMPORT.replace("SparkEosError", "SparkEosError, Unconfirmed"))
 
@@ -318,6 +332,7 @@ MUTANTS = (
     OFFSETS_OUTSIDE,
     RANDOM_ID,
     PRODUCER_REUSED,
+    LEASE_KEPT,
     TAKEN_AS_ABORTED,
     TAKEN_AS_COMMITTED,
     SEALED_EARLY,

@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 
 import pyarrow as pa
 from confluent_kafka import Producer
@@ -27,6 +27,7 @@ from spark_eos.checker import Findings, Watch, check
 from spark_eos.errors import SparkEosError
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask
+from spark_eos.protocol.ports import Transaction
 from spark_eos.protocol.transaction import LaneReport, Step, run_lane
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.testing import EmbeddedKafka
@@ -63,6 +64,8 @@ class Trial:
         for topic in (self.source, *self.outputs):
             kafka.create_topic(topic, LANES)
         self.query = Query(self.bootstrap, name, "", client=CLIENT, call_timeout_s=CALL_S)
+        self.before_commits: list[Callable[[], object]] = []
+        self.query.open = self._open
         self.committed = 0
         self._feed()
 
@@ -89,20 +92,24 @@ class Trial:
     def seal(self, run: QueryRun, first: LaneReport) -> None:
         """The other lanes of the batch, its seal, and Spark's note that it is done."""
         reports = [first, *(self._tried(run, lane) for lane in range(1, LANES))]
-        run.seal(self.committed, LANES, reports, {}, f"content {self.committed}")
+        ends = {(self.source, lane): (self.committed + 1) * ROWS for lane in range(LANES)}
+        run.seal(self.committed, LANES, reports, ends, f"content {self.committed}")
         self.committed += 1
 
     def finish(self) -> None:
         """What is left, by a driver that is started again where it fails."""
         for _ in range(RESTARTS):
             with suppress(SparkEosError):
-                run = self.query.run()
-                while self.committed < BATCHES:
-                    if self._skips(run):
-                        self.committed += 1
-                    else:
-                        self.seal(run, self._tried(run, 0))
+                self.finish_with(self.query.run())
                 return
+
+    def finish_with(self, run: QueryRun) -> None:
+        """What is left, by this run."""
+        while self.committed < BATCHES:
+            if self._skips(run):
+                self.committed += 1
+            else:
+                self.seal(run, self._tried(run, 0))
 
     def judged(self, watch: Watch) -> Findings:
         """What the checker finds."""
@@ -125,6 +132,14 @@ class Trial:
             ),
         }
         return ArrowRows(pa.RecordBatch.from_pydict(columns), None)
+
+    @contextmanager
+    def _open(self, transactional_id: str) -> Iterator[Transaction]:
+        """The driver's producers; what is to come before their commits comes."""
+        with self.query.ports.open_transaction(transactional_id) as transaction:
+            commit = transaction.commit
+            transaction.commit = lambda: ([each() for each in self.before_commits], commit())[1]
+            yield transaction
 
     def _skips(self, run: QueryRun) -> bool:
         """Open the batch that comes; whether it is sealed already."""
@@ -225,6 +240,18 @@ def late_end(trial: Trial) -> None:
     trial.seal(run, trial.attempt(run, 0, 1, before_step))
 
 
+def late_offsets(trial: Trial) -> None:
+    """The driver's row and offsets are late, so they are sent again. The late ones come when it has sent the next
+    seal's."""
+    run = trial.opened()
+    late = trial.proxy.arm(Api.TXN_OFFSET_COMMIT, Effect.DELAY, 1, LATE_S, f"{trial.name}-driver".encode())
+    trial.seal(run, trial.attempt(run, 0))
+    if late.over:
+        raise TimeoutError("the late offsets were there too early")
+    trial.before_commits.append(lambda: late.wait(NEVER_S))
+    trial.finish_with(run)
+
+
 def no_answer_to_a_commit(trial: Trial) -> None:
     """A broker commits, and nobody hears of it."""
     trial.proxy.arm(Api.END_TXN, Effect.DROP_ANSWER, 1000, containing=f"{trial.name}-0".encode())
@@ -259,6 +286,7 @@ TRIALS: dict[str, Callable[[Trial], None]] = {
         late_markers,
         dies_before_its_commit,
         late_end,
+        late_offsets,
         no_answer_to_a_commit,
         a_commit_that_never_arrives,
         dies_between_lanes,

@@ -38,6 +38,8 @@ CLUSTER = {
     # What a dead producer left open is ended at its timeout, and not up to 10 s later.
     "transaction.abort.timed.out.transaction.cleanup.interval.ms": "200",
     "transaction.max.timeout.ms": "120000",
+    # As by default: a lane's part of the coordinator's log is hardly ever the other lane's too.
+    "transaction.state.log.num.partitions": "50",
 }
 
 
@@ -52,9 +54,10 @@ class World:
     @contextmanager
     def open(cls, brokers: int = 1, config: Mapping[str, str] | None = None) -> Iterator[World]:
         with ExitStack() as stack:
-            kafka = stack.enter_context(EmbeddedKafka(brokers, CLUSTER | dict(config or {})))
-            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="reliability-", ignore_cleanup_errors=True))
-            yield cls(kafka, Path(folder))
+            made = stack.enter_context(tempfile.TemporaryDirectory(prefix="reliability-", ignore_cleanup_errors=True))
+            folder = Path(made)
+            config = CLUSTER | dict(config or {})
+            yield cls(stack.enter_context(EmbeddedKafka(brokers, config, data_dir=folder / "kafka")), folder)
 
     def broker(self, index: int = 0) -> psutil.Process:
         """The process of a broker, by its number."""
@@ -62,9 +65,10 @@ class World:
         return next(each for each in ours if _runs_broker(each, index))
 
     def keep(self, name: str) -> Path:
-        """A copy of the folder that stays when this is gone; where it is."""
+        """A copy of the folder, brokers' logs included, that stays when this is gone; where it is."""
         kept = Path(tempfile.mkdtemp(prefix=f"reliability-{name}-"))
-        shutil.copytree(self.folder, kept, dirs_exist_ok=True, symlinks=True)
+        indexes = shutil.ignore_patterns("*.index", "*.timeindex")  # large, and made anew from the logs
+        shutil.copytree(self.folder, kept, dirs_exist_ok=True, symlinks=True, ignore=indexes)
         return kept
 
     def pipeline(self, name: str, **settings: Any) -> Pipeline:

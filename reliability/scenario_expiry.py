@@ -25,7 +25,7 @@ def tell(story: Story, world: World) -> None:
     world.kafka.create_topic("plain")
     world.kafka.create_topic("in")
     plain = _plain(world)
-    runs = {name: _written(world, name, lease_s=0.0 if name == "payouts" else 3600.0) for name in QUERIES}
+    runs = {name: _written(world, name) for name in QUERIES}
     known = _ids(world)
     story.show(known)
     story.promise(
@@ -37,24 +37,25 @@ def tell(story: Story, world: World) -> None:
     found = _send(plain)
     story.promise(f"the plain producer wakes up, and is fenced: {found}", found == "INVALID_PRODUCER_ID_MAPPING")
     print()
-    _woken(story, *runs["refunds"])
-    print()
-    story.say(
-        "The query payouts wakes up too. Its run has slept for longer than its lease is taken for, and takes it anew:"
-    )
-    query, run = runs["payouts"]
+    story.say("The query refunds wakes up. Each of its batches has producers of its own:")
+    query, run = runs["refunds"]
     _write(query, run, 1)
     story.promise(f"it goes on: {', '.join(query.values())}", query.values() == ["row 0", "row 1"])
+    print()
+    _slept_in_a_batch(story, world, *runs["payouts"])
 
 
 SCENARIO = Scenario("Id expiry: a query that wakes up after its ids are forgotten", tell, config=FORGETFUL)
 
 
-def _woken(story: Story, query: Query, run: QueryRun) -> None:
-    story.say("The query refunds wakes up; to its run the lease is good for an hour:")
+def _slept_in_a_batch(story: Story, world: World, query: Query, run: QueryRun) -> None:
+    story.say("The query payouts is in the middle of a batch: its lane is committed, and the driver sleeps again.")
+    run.open(1, 1)
+    reports = [query.lane(run, 1, [rows_of(["row 1"], ("in", 0, 1))])]
+    wait_until(lambda: not _ids(world), NEVER_S)
     error = ""
     try:
-        _write(query, run, 1)
+        run.seal(1, 1, reports, {})
     except SparkEosError as refused:
         error = str(refused)
     story.show(error.splitlines())
@@ -85,11 +86,11 @@ def _send(producer: Producer) -> str:
     return ""
 
 
-def _written(world: World, name: str, lease_s: float) -> tuple[Query, QueryRun]:
+def _written(world: World, name: str) -> tuple[Query, QueryRun]:
     """A query that has written batch 0, and its run, still alive."""
     world.kafka.create_topic(f"out-{name}")
     query = Query(world.kafka.bootstrap_servers, name, f"out-{name}")
-    run = query.run(lease_s=lease_s)
+    run = query.run()
     _write(query, run, 0)
     return query, run
 

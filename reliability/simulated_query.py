@@ -140,7 +140,6 @@ class Query:
             self.client(name).open,
             Policy(),
             lambda: "now",
-            clock=self.clock,
             for_each=one_by_one,
         )
 

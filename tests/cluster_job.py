@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pyarrow as pa
+from job_end import run_to_its_end
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -60,14 +61,7 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, query_id: st
         writer = writer.format("kafka-eos").options(**options)
     else:
         writer = writer.foreachBatch(KafkaSink(options))
-    try:
-        writer.start().awaitTermination()
-    except Exception as error:
-        print(f"error {error}", flush=True)
-        return 1
-    finally:
-        spark.stop()
-    return 0
+    return run_to_its_end(spark, writer)
 
 
 if __name__ == "__main__":

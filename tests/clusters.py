@@ -181,7 +181,7 @@ class SimulatedQuery(QueryCalls):
     def __post_init__(self) -> None:
         self.ledger = self.kafka.ledger(self.query)
         self.factory = self.kafka.client(self.query, int(self.client.get("transaction.timeout.ms", 60_000)) / 1000)
-        self.timing = {"clock": self.kafka.now, "for_each": one_by_one}
+        self.fencing = {"for_each": one_by_one}
 
     @property
     def ports(self) -> LanePorts:

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import sys
 
+from job_end import run_to_its_end
+
 
 def main(url: str, bootstrap: str, source: str, target: str, checkpoint: str, query_id: str, way: str, *given) -> int:
     from pyspark.sql import SparkSession
@@ -26,17 +28,7 @@ def main(url: str, bootstrap: str, source: str, target: str, checkpoint: str, qu
         writer = writer.format("kafka-eos").options(**options)
     else:
         writer = writer.foreachBatch(KafkaSink(options))
-    try:
-        query = writer.start()
-        query.awaitTermination()
-        if query.exception() is not None:
-            raise query.exception()
-    except Exception as error:
-        print(f"error {error}", flush=True)
-        return 1
-    finally:
-        spark.stop()
-    return 0
+    return run_to_its_end(spark, writer)
 
 
 if __name__ == "__main__":

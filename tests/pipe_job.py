@@ -14,6 +14,8 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
+from job_end import run_to_its_end
+
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
 
@@ -50,16 +52,7 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, query_id: st
         {"kafka.bootstrap.servers": bootstrap, "query.id": query_id}, before_step=WaitAt(*wait) if wait else None
     )
     query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    running = query.start()
-    print(f"run {running.runId}", flush=True)
-    try:
-        running.awaitTermination()
-    except Exception as error:
-        print(f"error {error}", flush=True)
-        return 1
-    finally:
-        spark.stop()
-    return 0
+    return run_to_its_end(spark, query)
 
 
 if __name__ == "__main__":

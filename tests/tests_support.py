@@ -71,8 +71,8 @@ class QueryCalls:
     query: str
     topic: str
     ledger: QueryLedger
-    timing: dict[str, object] = {}  # noqa: RUF012
-    """How a run tells the time and fences lanes, where it is not as usual."""
+    fencing: dict[str, object] = {}  # noqa: RUF012
+    """How a run fences lanes, where it is not as usual."""
 
     @property
     def ports(self) -> LanePorts:
@@ -82,11 +82,9 @@ class QueryCalls:
         """A fresh producer."""
         return self.ports.open_transaction(transactional_id)
 
-    def run(
-        self, run: str | None = None, checkpoint: str = "checkpoint", single=False, lease_s=3600.0, **policy: bool
-    ) -> QueryRun:
+    def run(self, run: str | None = None, checkpoint: str = "checkpoint", single=False, **policy: bool) -> QueryRun:
         identity = Run(self.query, checkpoint, run or f"run-{uuid.uuid4().hex[:6]}")
-        kept = {"single": single, "lease_s": lease_s, **self.timing}
+        kept = {"single": single, **self.fencing}
         return QueryRun(identity, self.ledger, self.open, Policy(**policy), lambda: "2026-01-01T00:00:00Z", **kept)
 
     def lane(

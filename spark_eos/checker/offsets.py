@@ -31,9 +31,10 @@ class OffsetsWatcher(Watcher):
 
     def __init__(self, bootstrap_servers: str, group: str, topics: tuple[str, ...]) -> None:
         super().__init__()
-        # read_uncommitted: offsets of transactions that are open do not hold the answer back, and are not in it.
+        # read_committed, so that the answer is stable. A new group coordinator answers the other kind before it knows
+        # which of its records are replicated (its high watermark is behind), with offsets of a moment ago.
         self._settings = {"bootstrap.servers": bootstrap_servers, "group.id": group, "log_level": 0}
-        self._settings["isolation.level"] = "read_uncommitted"
+        self._settings["isolation.level"] = "read_committed"
         self._topics = topics
         self._client: Consumer | None = None
         self._last: dict[Place, int] = {}

@@ -7,9 +7,8 @@ Take-over, in this order:
     4 fence    `init_transactions` on every lane an older run may have left open, used by this run or not
     5 decide   read the ledger again, stable, and decide for good
 
-The lease (`protocol/lease.py`) is one producer for the run. When nothing was committed with it for long, it is taken
-anew before the next batch: brokers forget idle ids (transactional.id.expiration.ms), and the run would be refused as
-if another had taken over.
+The lease (`protocol/lease.py`) is taken anew for each batch. A run that is taken over can do so between 2 and 3: then
+the new run starts again at 2, and the older one gives way at its next commit. So whoever started last goes on.
 
 Where Spark gives the sink no process that lives as long as the run (its writer format), a run is one batch: one process
 takes over and opens the batch, and another resumes and seals it.
@@ -17,10 +16,10 @@ takes over and opens the batch, and another resumes and seals it.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from time import monotonic
 
 from spark_eos.errors import Fenced, LedgerRefusal, SparkEosError
 from spark_eos.protocol.decide import (
@@ -32,18 +31,16 @@ from spark_eos.protocol.decide import (
     ledger_lost,
     taken_over,
 )
-from spark_eos.protocol.lease import Lease
+from spark_eos.protocol.lease import TRIES, Lease
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
 from spark_eos.protocol.names import Run, lane_transactional_id
 from spark_eos.protocol.parallel import ForEach, at_once
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger
 from spark_eos.protocol.positions import Offsets, TopicPartition, is_aligned, offsets_after
 from spark_eos.protocol.reports import aligned_after, check_reports
-from spark_eos.protocol.stats import Clock
 from spark_eos.protocol.transaction import LaneReport
 
-LEASE_S = 3600.0
-"""After so many seconds without a commit the lease is taken anew; ids expire after 7 days, by default."""
+log = logging.getLogger("spark_eos.sink")
 
 LANES_AT_FIRST = 63
 """Lanes that the ledger has room for at least, where a batch's number of lanes is not known: it can still grow."""
@@ -85,8 +82,6 @@ class QueryRun:
         policy: what the user allows.
         now: the time as the ledger shows it, ISO 8601.
         single: the run is one batch only, so the next one signs before it starts.
-        lease_s: see `LEASE_S`.
-        clock: by which the lease's age is told.
         for_each: how lanes are fenced; all at once, by default.
     """
 
@@ -99,14 +94,11 @@ class QueryRun:
         now: Callable[[], str],
         *,
         single: bool = False,
-        lease_s: float = LEASE_S,
-        clock: Clock = monotonic,
         for_each: ForEach = at_once,
     ) -> None:
         self.run, self._ledger, self._policy, self._now = run, ledger, policy, now
-        self._open_transaction, self._single, self._lease_s = open_transaction, single, lease_s
-        self._for_each = for_each
-        self._lease = Lease(run, ledger, open_transaction, clock)
+        self._open_transaction, self._single, self._for_each = open_transaction, single, for_each
+        self._lease = Lease(run, ledger, open_transaction)
         self._row: QueryRow | None = None
         self._floor: Offsets = {}
         self._ended: SparkEosError | None = None
@@ -151,8 +143,7 @@ class QueryRun:
             LedgerLost: the query's row was deleted in the meantime.
         """
         try:
-            self._lease.check(self._ledger.query())
-            self._lease.acquire()
+            self._lease.renew()
             row = self._ledger.query()
             if row is None:
                 raise ledger_lost(self.run, batch)
@@ -230,7 +221,6 @@ class QueryRun:
     def _take_over(self, asked: _Asked, sources: Sources) -> Decision:
         self._ledger.ensure(asked.room)
         self._look(asked)
-        self._lease.acquire()
         query = self._sign(asked)
         if query is None or not query.at_rest:
             self._fence_lanes(query)
@@ -259,12 +249,24 @@ class QueryRun:
         return LedgerView(query, self._ledger.view(stable=False, lanes=_lanes_that_matter(query)).lanes)
 
     def _sign(self, asked: _Asked) -> QueryRow | None:
-        """Only now is the query's row final: the older driver is fenced. Returns it as it was."""
-        row = self._ledger.query()
-        before = row or QueryRow(asked.batch, self.run.checkpoint, self.run.run, self._now(), 0)
-        lanes = max(before.lanes, asked.lanes or 0)
-        signed = replace(before, run=self.run.run, since=self._now(), lanes=lanes, at_rest=False)
-        self._commit(signed, {}, over=before.run)
+        """Take the lease and sign; the query's row is final only under the lease. Returns it as it was."""
+        older = None
+        for left in reversed(range(TRIES)):
+            self._lease.acquire()
+            row = self._ledger.query()
+            before = row or QueryRow(asked.batch, self.run.checkpoint, self.run.run, self._now(), 0)
+            older = older or before.run
+            if before.run != older:
+                raise taken_over(self.run, before)
+            lanes = max(before.lanes, asked.lanes or 0)
+            signed = replace(before, run=self.run.run, since=self._now(), lanes=lanes, at_rest=False)
+            try:
+                self._commit(signed, {}, over=before)
+                break
+            except Fenced:
+                if not left:
+                    raise
+                log.info("query %s: run %s is at work and took its lease anew; trying again", self.run.query, older)
         return row
 
     def _fence_lanes(self, query: QueryRow | None) -> None:
@@ -307,10 +309,8 @@ class QueryRun:
         return decision
 
     def _view_held(self, asked: _Asked) -> LedgerView:
-        """The ledger, with what the brokers forget of a query without batches: this run's lease, and its row."""
-        if self._lease.idle_s >= self._lease_s:
-            self._lease.check(self._ledger.query())
-            self._lease.acquire()
+        """The ledger under a fresh lease, with what the brokers forget of a query without batches: its row."""
+        self._lease.renew()
         # In this run no other lanes were started since the last seal; unless it does not know how many it starts.
         lanes = None if asked.lanes is None else self._signed().lanes
         view = self._ledger.view(stable=True, lanes=lanes)
@@ -332,7 +332,7 @@ class QueryRun:
         return decision
 
     def _commit(
-        self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow] = (), *, over: str | None = None
+        self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow] = (), *, over: QueryRow | None = None
     ) -> None:
         try:
             self._lease.commit(row, offsets, lanes, over=over)

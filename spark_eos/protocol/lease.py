@@ -1,14 +1,18 @@
 """The driver's producer: who holds it is the run that may open and seal batches.
 
-It is kept for the run and not made anew for each seal: a fresh one would fence the run's successor. What a fresh
-producer guards lanes against (a late EndTxn of the last transaction lands on the next one, KAFKA-17754) can't hurt
-here: after any error a producer is never used again, so only a commit can be late; a seal is a single TxnOffsetCommit,
-and committing it early is right, since all lanes are committed.
+It is taken anew for each commit, as lanes have a producer of their own for each attempt: brokers can't tell a request
+of a producer's last transaction from one of this (transactions v1). A client that waited in vain for an answer sends
+its request again on another connection, and does not tell. When the first one came late, the row of the last seal
+replaced this one's in the open transaction, and the ledger moved back (found by the simulation; for EndTxn it is
+KAFKA-17754). A fresh producer has a new epoch, and what is late then is rejected. The run takes it when a batch is
+opened, so that the seal finds it fresh.
 
-A commit that fails is done again with a fresh producer, which fences the old one; so is one whose producer has lost a
-broker. Brokers restart, coordinators move, and a librdkafka producer that outlives its connection hangs in
-its next send_offsets_to_transaction (issues 5456 and 5511; here each time that the broker was killed and restarted).
-Done twice it is the same: no other run has signed, and nothing of this run's next batch has started.
+Taking it fences whoever has it. So a run looks before, and after, whether another one has signed: a successor
+that has is left alone; one that is about to tries again, see `QueryRun`.
+
+A commit that fails is done again with a fresh producer; so is one whose producer has lost a broker: a librdkafka
+producer that outlives its connection hangs in its next send_offsets_to_transaction (issues 5456 and 5511; here each
+time that the broker was killed and restarted). Done twice it is the same: the row is as it was, or this one.
 """
 
 from __future__ import annotations
@@ -23,11 +27,10 @@ from spark_eos.protocol.ledger import LaneRow, QueryRow
 from spark_eos.protocol.names import Run, driver_transactional_id
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger, Transaction
 from spark_eos.protocol.positions import Offsets
-from spark_eos.protocol.stats import Clock
 
 log = logging.getLogger("spark_eos.sink")
 
-COMMITS = 3
+TRIES = 3
 """How often a commit is tried."""
 
 RECOVERABLE = (ClusterError, TransactionAborted, Unconfirmed)
@@ -41,30 +44,24 @@ class Lease:
         run: whose.
         ledger: the query's ledger.
         open_transaction: makes producers.
-        clock: by which the lease's age is told.
     """
 
-    def __init__(self, run: Run, ledger: QueryLedger, open_transaction: OpenTransaction, clock: Clock) -> None:
-        self._run, self._ledger, self._open, self._clock = run, ledger, open_transaction, clock
-        self._committed_at = clock()
+    def __init__(self, run: Run, ledger: QueryLedger, open_transaction: OpenTransaction) -> None:
+        self._run, self._ledger, self._open = run, ledger, open_transaction
         self._held: tuple[AbstractContextManager[Transaction], Transaction] | None = None
+        self._fresh = False
 
-    @property
-    def idle_s(self) -> float:
-        """Seconds since something was committed with it."""
-        return self._clock() - self._committed_at
-
-    def check(self, row: QueryRow | None, over: str | None = None) -> None:
-        """Hold that no other run has signed. Before a lease is taken anew, too: it would fence the run that has.
+    def check(self, row: QueryRow | None, over: QueryRow | None = None) -> None:
+        """Hold that no other run has signed, or gone on.
 
         Args:
             row: the query's row.
-            over: the run that this one is about to sign over.
+            over: another run's row that this one is about to sign over, and that is still the same.
 
         Raises:
             Fenced: another run has.
         """
-        if row is not None and row.run not in (self._run.run, over):
+        if row is not None and row.run != self._run.run and row != over:
             raise taken_over(self._run, row)
 
     def acquire(self) -> None:
@@ -73,15 +70,28 @@ class Lease:
         held = self._open(driver_transactional_id(self._run.query))
         self._held = held, held.__enter__()
         self._held[1].fence()
+        self._fresh = True
+
+    def renew(self, over: QueryRow | None = None) -> None:
+        """Take it anew, unless another run has signed by then; `over` as of `check`. The caller looks again.
+
+        The look is not stable: what is open is most likely this run's own, and the fence ends it. A successor's
+        signature that it does not show yet was the last commit of the producer that is fenced.
+
+        Raises:
+            Fenced: another run has.
+        """
+        self.check(self._ledger.view(stable=False, lanes=0).query, over)
+        self.acquire()
 
     def drop(self) -> None:
         """Forget the producer. What it left open stays open."""
-        held, self._held = self._held, None
+        held, self._held, self._fresh = self._held, None, False
         if held is not None:
             held[0].__exit__(None, None, None)
 
     def commit(
-        self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow] = (), *, over: str | None = None
+        self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow] = (), *, over: QueryRow | None = None
     ) -> None:
         """Commit the query's row, with lanes' rows and source offsets.
 
@@ -93,19 +103,18 @@ class Lease:
             Fenced: another run has taken over.
             SparkEosError: it failed for good; `Unconfirmed` if nobody knows.
         """
-        certain = not self._transaction.disconnected
-        for left in reversed(range(COMMITS)):
+        for left in reversed(range(TRIES)):
             try:
-                if not certain:
-                    self._take_again(over)
+                if not self._fresh or self._transaction.disconnected:
+                    self.renew(over)
+                    self.check(self._ledger.query(), over)
+                self._fresh = False
                 self._commit_once(row, offsets, lanes)
-                break
+                return
             except RECOVERABLE as error:
                 if not left:
                     raise
                 log.warning("query %s: the driver's commit failed and is done again: %s", self._run.query, error)
-                certain = False
-        self._committed_at = self._clock()
 
     @property
     def _transaction(self) -> Transaction:
@@ -122,12 +131,3 @@ class Lease:
         except BaseException:
             transaction.abort()
             raise
-
-    def _take_again(self, over: str | None) -> None:
-        """A fresh producer, unless another run has signed by then.
-
-        The look before it is not stable: what is open is most likely this run's own, and the fence ends it.
-        """
-        self.check(self._ledger.view(stable=False, lanes=0).query, over)
-        self.acquire()
-        self.check(self._ledger.query(), over)

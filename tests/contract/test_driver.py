@@ -15,6 +15,7 @@ from spark_eos.errors import (
     SplitChanged,
     TransactionTimeoutTooLong,
 )
+from spark_eos.protocol.lease import TRIES
 from spark_eos.protocol.names import driver_transactional_id
 from spark_eos.protocol.transaction import Outcome, Step
 
@@ -109,6 +110,31 @@ def test_a_rival_driver_fences_and_the_loser_says_who_took_over(query, source):
     assert sorted(query.values()) == list("abcd")
     query.batch(new, 1, [[rows_of("e", (source, 0, 2))]])
     assert sorted(query.values()) == list("abcde")
+
+
+@pytest.mark.parametrize("times", [1, TRIES])
+def test_a_run_that_takes_its_lease_while_another_signs_goes_on_with_its_batch_at_most(query, source, times):
+    old, new, steps = query.run("old"), query.run("new"), []
+    query.batch(old, 0, both_lanes(source))
+    acquire = new._lease.acquire
+
+    def acquired() -> None:
+        acquire()
+        if len(steps) < times:
+            steps.append(len(steps) + 1)
+            query.batch(old, steps[-1], [[rows_of([str(steps[-1])], (source, 0, 10 + steps[-1]))]])
+
+    new._lease.acquire = acquired
+    if times == TRIES:
+        with pytest.raises(Fenced):
+            new.open(TRIES + 1, 1)
+        query.batch(old, TRIES + 1, [[rows_of("e", (source, 0, 20))]])
+        return
+    assert not new.open(2, 1).skip
+    row = query.ledger.query()
+    assert (row.run, row.next_batch) == ("new", 2)
+    with pytest.raises(Fenced, match="run new took over"):
+        old.open(2, 1)
 
 
 def refused_before_anyone_is_disturbed(
@@ -338,21 +364,19 @@ def test_a_single_batch_can_not_be_sealed_once_another_run_has_signed(query, sou
     assert len(reports) == 2
 
 
-def test_a_run_that_slept_until_the_brokers_forgot_its_row_and_its_lease_goes_on(query, source, brokers):
-    run = query.run(lease_s=0.0)
+def test_a_run_that_slept_until_the_brokers_forgot_its_row_goes_on(query, source, brokers):
+    run = query.run()
     query.batch(run, 0, [[rows_of("a", (source, 0, 0))]], content="0")
-    first = run._lease._held
     brokers.delete_group(query.query)
     assert query.ledger.query() is None
     query.batch(run, 1, [[rows_of("b", (source, 0, 1))]], content="1")
-    assert run._lease._held is not first
     assert query.ledger.query().next_batch == 2
     assert sorted(query.values()) == ["a", "b"]
 
 
 @pytest.mark.parametrize("single", [False, True])
 def test_a_run_that_wakes_up_after_it_was_taken_over_does_not_disturb_its_successor(query, source, single):
-    old, new = query.run("old", single=single, lease_s=0.0), query.run("new")
+    old, new = query.run("old", single=single), query.run("new")
     old.open(0, 2)
     new.open(0, 2)
     with pytest.raises(Fenced, match="run new took over"):

@@ -44,11 +44,11 @@ def two_lanes(values: str, first: int):
     return [[rows_of(value, (SOURCE, lane, first))] for lane, value in enumerate(values)]
 
 
-def written(brokers: Cluster, name: str, **run) -> tuple[QueryCalls, QueryRun]:
+def written(brokers: Cluster, name: str) -> tuple[QueryCalls, QueryRun]:
     """A query that has written batch 0, and its run, still alive."""
     brokers.create_topic(f"out-{name}", 1)
     query = brokers.query(name, f"out-{name}")
-    alive = query.run(**run)
+    alive = query.run()
     query.batch(alive, 0, two_lanes("ab", 0), log_offsets=dict.fromkeys(PLACES, 1))
     return query, alive
 
@@ -72,11 +72,9 @@ def test_a_new_run_takes_over_though_all_its_ids_are_forgotten(without_ids):
     assert query.values() == list("abcd")
 
 
-def test_a_lease_that_is_forgotten_ends_the_run_and_says_why_and_the_next_goes_on(without_ids):
+def test_a_run_whose_ids_are_all_forgotten_goes_on(without_ids):
     query, alive = without_ids["id-alive"]
-    with pytest.raises(Fenced, match=r"INVALID_PRODUCER_ID_MAPPING.*transactional\.id\.expiration\.ms.*Restart"):
-        query.batch(alive, 1, [*two_lanes("cd", 1), []])
-    query.batch(query.run(), 1, two_lanes("cd", 1))
+    query.batch(alive, 1, two_lanes("cd", 1))
     assert query.values() == list("abcd")
 
 
@@ -120,9 +118,8 @@ def stuck(brokers):
 def aged(brokers, stuck, without_ids):
     """Queries that slept until brokers had forgotten their offsets too, and others that did not sleep."""
     assert without_ids, "they are written first, and their tests need their offsets"
-    busy = Busy(*written(brokers, "busy", lease_s=0.0))
+    busy = Busy(*written(brokers, "busy"))
     asleep = {"stopped": written(brokers, "stopped"), "alive": written(brokers, "alive")}
-    asleep["patient"] = written(brokers, "patient", lease_s=0.0)
 
     def forgotten() -> bool:
         brokers.later(1)
@@ -143,22 +140,11 @@ def test_offsets_forgotten_of_a_query_that_did_not_run_are_refused_and_started_a
     assert query.values() == list("abcdef")
 
 
-def test_a_run_that_takes_its_lease_anew_sleeps_as_long_as_it_likes(aged):
-    query, alive = aged["patient"]
+def test_a_run_sleeps_as_long_as_it_likes(aged):
+    query, alive = aged["alive"]
     query.batch(alive, 1, two_lanes("cd", 1))
     query.batch(query.run(), 2, two_lanes("ef", 2))
     assert query.values() == list("abcdef")
-
-
-def test_a_run_that_trusts_a_lease_forgotten_ends_and_the_next_asks(aged):
-    """Brokers that forget within less than the lease's hour: never a second writing, and never a silent one."""
-    query, alive = aged["alive"]
-    with pytest.raises(Fenced, match=r"transactional\.id\.expiration\.ms"):
-        query.batch(alive, 1, two_lanes("cd", 1))
-    with pytest.raises(LedgerLost):
-        query.run().open(1, 2)
-    query.batch(query.run(may_start=True), 1, two_lanes("cd", 1))
-    assert query.values() == list("abcd")
 
 
 def test_an_idle_source_partition_keeps_its_offset_while_the_query_runs(aged):

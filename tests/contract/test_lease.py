@@ -8,7 +8,7 @@ import pytest
 from tests_support import rows_of
 
 from spark_eos.errors import BrokerUnreachable, Fenced, SparkEosError, Unconfirmed
-from spark_eos.protocol.lease import COMMITS
+from spark_eos.protocol.lease import TRIES
 
 
 class Failing:
@@ -87,7 +87,7 @@ def test_a_run_that_was_taken_over_meanwhile_leaves_its_successor_alone(query):
 
 
 def test_a_seal_that_never_comes_through_is_told_and_made_good_by_the_next_run(query):
-    run, reports = failing_run(query, "commit_offsets", COMMITS)
+    run, reports = failing_run(query, "commit_offsets", TRIES)
     with pytest.raises(BrokerUnreachable, match="batch 0"):
         run.seal(0, 1, reports, {}, "0")
     with pytest.raises(SparkEosError):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+
 import pytest
 from proxy import Api, Effect
 from tests_support import Query, rows_of
@@ -22,6 +24,32 @@ def test_a_lane_asks_again_and_commits(proxied, proxy, query_id, api):
     assert query.lane(run, 0, [rows_of("ab")]).outcome is Outcome.COMMITTED
     assert lost.over
     assert query.values() == ["a", "b"]
+
+
+def test_a_row_that_comes_late_does_not_replace_the_next_seals(proxied, proxy, query_id):
+    """The client gives up the first TxnOffsetCommit and sends another; the first one lands in the next transaction."""
+    kafka, _ = proxied
+    kafka.create_topic(query_id)
+    query = Query(kafka.bootstrap_servers, query_id, query_id, client={"transaction.timeout.ms": "6000"})
+    opened, late = query.open, []
+
+    @contextmanager
+    def when_it_is_there(transactional_id: str):
+        with opened(transactional_id) as transaction:
+            commit = transaction.commit
+            transaction.commit = lambda: ([each.wait(20) for each in late], commit())
+            yield transaction
+
+    query.open = when_it_is_there
+    run = query.run()
+    run.open(0, 1)
+    reports = [query.lane(run, 0, [rows_of("a")])]
+    first = proxy.arm(Api.TXN_OFFSET_COMMIT, Effect.DELAY, seconds=4, containing=f"{query_id}-driver".encode())
+    run.seal(0, 1, reports, {})
+    assert not first.over, "it came before the transaction that it was to hit"
+    late.append(first)
+    query.batch(run, 1, [[rows_of("b")]])
+    assert query.ledger.query().next_batch == 2
 
 
 def test_an_answer_is_lost_before_the_transaction_is():

@@ -1,4 +1,4 @@
-"""The simulation can fail: it notices each of nine ways to get exactly-once wrong."""
+"""The simulation can fail: it notices each of ten ways to get exactly-once wrong."""
 
 from __future__ import annotations
 

@@ -89,9 +89,7 @@ class _InDriver:
         timeout_s = int(options.client.get("transaction.timeout.ms", 60_000)) / 1000
         self._client = kafka.client(group, timeout_s, options.ledger_topic)
         policy = Policy(options.on_missing_ledger == "start", options.adopts)
-        self._protocol = QueryRun(
-            run, self._ledger, self._client.open, policy, self._shown_now, clock=kafka.now, for_each=one_by_one
-        )
+        self._protocol = QueryRun(run, self._ledger, self._client.open, policy, self._shown_now, for_each=one_by_one)
 
     def write(self, batch: MicroBatch, rows: DataFrame, lanes: int | None) -> BatchReport | None:
         """See `RunWriter`."""
