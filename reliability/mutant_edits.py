@@ -249,8 +249,8 @@ LEASE_KEPT = Mutant(
     (
         Edit(
             LEASE,
-            "                if not self._fresh or self._transaction.disconnected:\n",
-            "                if left < TRIES - 1 or self._transaction.disconnected:\n",
+            "            if not self._fresh or self._transaction.disconnected:\n",
+            "            if self._held is None or self._transaction.disconnected:\n",
         ),
         Edit(DRIVER, "        self._lease.renew()\n        # In this run", "        # In this run"),
     ),

@@ -33,6 +33,7 @@ class Api(IntEnum):
     advertise the proxy's port, they too come this way."""
 
     PRODUCE = 0
+    METADATA = 3
     INIT_PRODUCER_ID = 22
     END_TXN = 26
     WRITE_TXN_MARKERS = 27

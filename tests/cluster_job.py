@@ -16,6 +16,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from job_end import run_to_its_end
+from quick_spark import QUICK
 
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
@@ -47,6 +48,7 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, query_id: st
 
     os.environ["SPARK_HOME"] = str(Path(pyspark.__file__).parent)
     builder = SparkSession.builder.master("local-cluster[2,1,1024]").config("spark.ui.enabled", "false")
+    builder = builder.config(map=QUICK)
     builder = builder.config("spark.driver.memory", "512m").config("spark.executor.memory", "512m")
     # A lane is many batches of rows, so that some are sent while a later one is waited for.
     spark = builder.config("spark.sql.execution.arrow.maxRecordsPerBatch", "10").getOrCreate()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import subprocess
 import sys
 import time
@@ -18,6 +19,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.streaming import StreamingQuery
+from quick_spark import QUICK
 from spark_all import take_all
 from tests_support import committed_values
 
@@ -79,7 +81,8 @@ class Pipe:
         """The same as a process of its own, see `pipe_job.py`; it says its run id and its error on stdout."""
         job = [sys.executable, str(Path(__file__).with_name("pipe_job.py"))]
         job += [self.bootstrap, self.source, self.target, str(self.checkpoint), self.query_id, *wait]
-        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{conf} pyspark-shell".strip()}
+        quick = shlex.join(word for name, value in QUICK.items() for word in ("--conf", f"{name}={value}"))
+        environment = os.environ | {"PYSPARK_SUBMIT_ARGS": f"{quick} {conf} pyspark-shell"}
         return subprocess.Popen(
             job,
             env=environment,

@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 from confluent_kafka import KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewPartitions, NewTopic, ResourceType
-from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential
+from tenacity import Retrying, retry_if_exception, stop_after_delay, wait_exponential, wait_fixed
 
 from spark_eos.errors import ClusterError, SparkEosError, TopicMissing
 from spark_eos.kafka.config import admin_settings
-from spark_eos.kafka.failures import LastWord, error_of, failure, is_missing_topic, is_transient, lost_race
+from spark_eos.kafka.failures import LastWord, error_of, failure, is_lost, is_missing_topic, is_transient, lost_race
 from spark_eos.kafka.topics import CREATE_IT
 
 T = TypeVar("T")
@@ -131,8 +131,11 @@ class Cluster:
         names = sorted(set(topics))
         if not names:
             return {}
-        asked = self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
-        return {name: self._described(name, asked[name]) for name in names}
+        for attempt in self._past_a_lost_broker():
+            with attempt:
+                asked = self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
+                return {name: self._described(name, asked[name]) for name in names}
+        raise AssertionError("it is tried once, at least")
 
     def _described(self, name: str, asked: Future[Any]) -> Described | None:
         try:
@@ -184,6 +187,15 @@ class Cluster:
                 if found < count:
                     raise _NotSeenYet(f"topic {topic} was given {count} partitions, and they do not show")
         return found or count
+
+    def _past_a_lost_broker(self) -> Retrying:
+        """Another broker may know the answer that this one took with it. The client does not ask it by itself."""
+        return Retrying(
+            retry=retry_if_exception(lambda e: isinstance(e.__cause__, KafkaException) and is_lost(e.__cause__)),
+            wait=wait_fixed(0.1),
+            stop=stop_after_delay(self.timeout_s),
+            reraise=True,
+        )
 
     @staticmethod
     def _until_seen() -> Retrying:

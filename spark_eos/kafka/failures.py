@@ -143,6 +143,11 @@ def is_transient(exception: BaseException) -> bool:
     return error.code() in TRANSIENT or (error.retriable() and error.code() not in UNREACHABLE)
 
 
+def is_lost(exception: KafkaException) -> bool:
+    """Whether the broker that was asked went away before it answered."""
+    return error_of(exception).code() == KafkaError._TRANSPORT
+
+
 def is_timeout(exception: KafkaException) -> bool:
     """Whether no answer came in time."""
     return error_of(exception).code() == KafkaError._TIMED_OUT

@@ -18,7 +18,7 @@ time that the broker was killed and restarted). Done twice it is the same: the r
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from spark_eos.errors import ClusterError, TransactionAborted, Unconfirmed
@@ -31,7 +31,7 @@ from spark_eos.protocol.positions import Offsets
 log = logging.getLogger("spark_eos.sink")
 
 TRIES = 3
-"""How often a commit is tried."""
+"""How often the lease is taken, and a commit is tried."""
 
 RECOVERABLE = (ClusterError, TransactionAborted, Unconfirmed)
 """After these nobody knows whether the commit came through, or it did not."""
@@ -80,9 +80,9 @@ class Lease:
 
         Raises:
             Fenced: another run has.
+            SparkEosError: it failed for good.
         """
-        self.check(self._ledger.view(stable=False, lanes=0).query, over)
-        self.acquire()
+        self._tried(lambda: self._renewed(over), "taking its lease")
 
     def drop(self) -> None:
         """Forget the producer. What it left open stays open."""
@@ -103,18 +103,29 @@ class Lease:
             Fenced: another run has taken over.
             SparkEosError: it failed for good; `Unconfirmed` if nobody knows.
         """
+
+        def committed() -> None:
+            if not self._fresh or self._transaction.disconnected:
+                self._renewed(over)
+                self.check(self._ledger.query(), over)
+            self._fresh = False
+            self._commit_once(row, offsets, lanes)
+
+        self._tried(committed, "its commit")
+
+    def _renewed(self, over: QueryRow | None) -> None:
+        self.check(self._ledger.view(stable=False, lanes=0).query, over)
+        self.acquire()
+
+    def _tried(self, call: Callable[[], None], what: str) -> None:
         for left in reversed(range(TRIES)):
             try:
-                if not self._fresh or self._transaction.disconnected:
-                    self.renew(over)
-                    self.check(self._ledger.query(), over)
-                self._fresh = False
-                self._commit_once(row, offsets, lanes)
+                call()
                 return
             except RECOVERABLE as error:
                 if not left:
                     raise
-                log.warning("query %s: the driver's commit failed and is done again: %s", self._run.query, error)
+                log.warning("query %s: the driver fails at %s, and tries again: %s", self._run.query, what, error)
 
     @property
     def _transaction(self) -> Transaction:

@@ -74,6 +74,13 @@ def test_a_seal_that_fails_is_done_again_and_the_run_goes_on(query, source, step
     assert sorted(query.values()) == list("abcd")
 
 
+def test_a_lease_that_can_not_be_taken_at_first_is_taken_in_the_end(query):
+    run, reports = failing_run(query, "fence", TRIES - 1)
+    run.seal(0, 1, reports, {}, "0")
+    query.batch(run, 1, [[rows_of("cd")]], content="1")
+    assert sorted(query.values()) == list("abcd")
+
+
 def test_a_run_that_was_taken_over_meanwhile_leaves_its_successor_alone(query):
     run, reports = failing_run(query, "commit_offsets")
     newer = query.run("newer")

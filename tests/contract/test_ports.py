@@ -191,6 +191,7 @@ def test_the_ledger_grows_with_the_lanes_and_never_shrinks(one, brokers):
 
 @pytest.mark.parametrize("place", [("no-such-topic", 0), ("in", 7)])
 def test_offsets_of_a_partition_that_is_not_there_are_refused(one, source, place):
+    one = one.but(client={"transaction.timeout.ms": "5000"})  # so long the client asks again
     missing = (source, 7) if place[0] == "in" else place
     with began(one, "lane-0", "a") as transaction:
         with pytest.raises(TopicMissing, match="UNKNOWN_TOPIC_OR_PART"):

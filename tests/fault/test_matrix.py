@@ -1,4 +1,4 @@
-"""The fault matrix (`make fault`) in short: every cell, a few runs of each, where possible in one life of a job."""
+"""The fault matrix (`make fault`) in short: every cell, two runs of each, where possible in one life of a job."""
 
 from __future__ import annotations
 
@@ -86,9 +86,9 @@ def attempts(world) -> Results:
 
 
 def each_cell() -> Iterator[object]:
-    """Each fixture with each of its cells. Only the first has all its faults in one life of one job."""
+    """Each fixture with each of its cells."""
     for name, cells in SHARED.items():
-        marks = () if name == "lanes" else pytest.mark.large
+        marks = pytest.mark.large if name in ("executors", "attempts") else ()
         yield from (pytest.param(name, cell, marks=marks) for cell in cells)
 
 

@@ -11,8 +11,6 @@ from cells_network import KINDS, NAMES, UNANSWERED_TIMEOUT_S, network_faults, pl
 from fault_cells import RunResult, judge
 from proxy import Api
 
-pytestmark = pytest.mark.large
-
 RUNS = 2
 SEED = 7
 DELAY_S = 5.0
@@ -28,6 +26,7 @@ def results(tmp_path_factory) -> list[RunResult]:
     return network_faults(tmp_path_factory.mktemp("network"), "network", faults, TIMEOUT_S)
 
 
+@pytest.mark.large
 def test_no_row_is_lost_doubled_torn_or_late(results):
     verdict = judge(results, in_time=False)
     assert verdict.missed == [], "the fault did not happen"

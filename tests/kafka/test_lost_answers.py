@@ -8,6 +8,7 @@ import pytest
 from proxy import Api, Effect
 from tests_support import Query, rows_of
 
+from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.config import producer_settings
 from spark_eos.protocol.transaction import Outcome
 
@@ -50,6 +51,16 @@ def test_a_row_that_comes_late_does_not_replace_the_next_seals(proxied, proxy, q
     late.append(first)
     query.batch(run, 1, [[rows_of("b")]])
     assert query.ledger.query().next_batch == 2
+
+
+def test_a_topic_is_looked_up_again_when_the_broker_that_was_asked_goes_away(proxied, proxy, query_id):
+    kafka, _ = proxied
+    kafka.create_topic(query_id)
+    cluster = Cluster({"bootstrap.servers": kafka.bootstrap_servers})
+    assert cluster.partitions([query_id]) == {query_id: 1}
+    lost = proxy.arm(Api.METADATA, Effect.RESET)
+    assert cluster.partitions([query_id]) == {query_id: 1}
+    assert lost.over
 
 
 def test_an_answer_is_lost_before_the_transaction_is():

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from quick_spark import QUICK
 from spark_pipe import wait_for
 
 from spark_eos.testing.ports import free_ports
@@ -27,6 +28,7 @@ def server(tmp_path_factory) -> Iterator[str]:
     (port,) = free_ports(1)
     settings = {"spark.connect.grpc.binding.port": port, "spark.connect.grpc.binding.address": "127.0.0.1"}
     settings |= {"spark.ui.enabled": "false", "spark.driver.bindAddress": "127.0.0.1", "spark.driver.memory": "1g"}
+    settings |= QUICK
     command = [str(Path(pyspark.__file__).parent / "bin" / "spark-submit"), "--master", "local[2,4]"]
     for name, value in settings.items():
         command += ["--conf", f"{name}={value}"]
