@@ -7,7 +7,7 @@ from spark_pipe import Pipe, wait_for
 
 
 @pytest.mark.timeout(600)  # two Sparks start here beside others, on a machine that may be busy
-@pytest.mark.parametrize("step", ["offsets", "report"])
+@pytest.mark.parametrize("step", ["offsets", pytest.param("report", marks=pytest.mark.large)])
 def test_two_drivers_at_once(pipe: Pipe, tmp_path, step):
     pipe.feed("abc", 0)
     pipe.feed("xyz", 1)
