@@ -41,7 +41,7 @@ demo: install ## settlements to refunds under SIGKILL, with and without the conn
 	$(BIN)/python jobs/demo.py $(ARGS)
 
 # Two processes, each with a broker and a Spark of its own: most tests wait for one of them.
-test: lint ## every test but those of test-large, in under 20 minutes on 2 cores
+test: lint ## every test but those of test-large, in about 20 minutes on 2 cores
 	$(BIN)/pytest -n 2 --dist loadfile tests -m 'not large' $(ARGS)
 
 test-unit: install ## the pure protocol: no Spark, no Kafka
