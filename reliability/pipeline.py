@@ -29,7 +29,8 @@ from spark_eos.testing import EmbeddedKafka
 JOB = Path(__file__).with_name("job.py")
 KEYS_PER_PARTITION = 3
 LOOK_EVERY_S = 0.05
-LIFE_S = 300.0
+LIFE_S = 900.0
+"""Of a job: 50 faults of some seconds each in one life."""
 STOP_S = 30.0
 GRACE_S = 15.0
 """A batch that was hit is committed this long after its transactions' timeout, at the latest."""
