@@ -14,20 +14,19 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 
 import pyarrow as pa
 from confluent_kafka import Producer
 from mutant_edits import must_be_in
 from pipeline import CLUSTER
-from proxy import Api, Effect, Proxy, proxied_kafka
-from tests_support import SOURCE_TYPE, Query
+from proxy import Api, Armed, Effect, Proxy, proxied_kafka
+from tests_support import SOURCE_TYPE, Query, before_commits
 
 from spark_eos.checker import Findings, Watch, check
 from spark_eos.errors import SparkEosError
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask
-from spark_eos.protocol.ports import Transaction
 from spark_eos.protocol.transaction import LaneReport, Step, run_lane
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.testing import EmbeddedKafka
@@ -64,8 +63,9 @@ class Trial:
         for topic in (self.source, *self.outputs):
             kafka.create_topic(topic, LANES)
         self.query = Query(self.bootstrap, name, "", client=CLIENT, call_timeout_s=CALL_S)
-        self.before_commits: list[Callable[[], object]] = []
-        self.query.open = self._open
+        self.late: list[Armed] = []
+        """What is to come before the driver's next commits."""
+        self.query.open = before_commits(self.query.open, lambda: [each.wait(NEVER_S) for each in self.late])
         self.committed = 0
         self._feed()
 
@@ -132,14 +132,6 @@ class Trial:
             ),
         }
         return ArrowRows(pa.RecordBatch.from_pydict(columns), None)
-
-    @contextmanager
-    def _open(self, transactional_id: str) -> Iterator[Transaction]:
-        """The driver's producers; what is to come before their commits comes."""
-        with self.query.ports.open_transaction(transactional_id) as transaction:
-            commit = transaction.commit
-            transaction.commit = lambda: ([each() for each in self.before_commits], commit())[1]
-            yield transaction
 
     def _skips(self, run: QueryRun) -> bool:
         """Open the batch that comes; whether it is sealed already."""
@@ -252,7 +244,7 @@ def late_offsets(trial: Trial) -> None:
     trial.seal(run, trial.attempt(run, 0))
     if late.over:
         raise TimeoutError("the late offsets were there too early")
-    trial.before_commits.append(lambda: late.wait(NEVER_S))
+    trial.late.append(late)
     trial.finish_with(run)
 
 

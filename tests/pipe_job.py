@@ -52,7 +52,7 @@ def main(bootstrap: str, source: str, target: str, checkpoint: str, query_id: st
         {"kafka.bootstrap.servers": bootstrap, "query.id": query_id}, before_step=WaitAt(*wait) if wait else None
     )
     query = rows.writeStream.foreachBatch(sink).option("checkpointLocation", checkpoint).trigger(availableNow=True)
-    return run_to_its_end(spark, query)
+    return run_to_its_end(spark, query, says_its_run=True)
 
 
 if __name__ == "__main__":

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Iterator
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
@@ -16,7 +16,7 @@ from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.options import ClientSettings
 from spark_eos.protocol.driver import Policy, QueryRun
 from spark_eos.protocol.names import LaneTask, Run
-from spark_eos.protocol.ports import LanePorts, QueryLedger, Transaction
+from spark_eos.protocol.ports import LanePorts, OpenTransaction, QueryLedger, Transaction
 from spark_eos.protocol.transaction import LaneReport, run_lane
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.testing import wait_for_markers
@@ -63,6 +63,24 @@ def committed_messages(bootstrap: str, topic: str, isolation: str = "read_commit
         return found
     finally:
         consumer.close()
+
+
+def before_commits(open_transaction: OpenTransaction, call: Callable[[], object]) -> OpenTransaction:
+    """The same producers; before each of their commits, something is called."""
+
+    @contextmanager
+    def opened(transactional_id: str) -> Iterator[Transaction]:
+        with open_transaction(transactional_id) as transaction:
+            commit = transaction.commit
+
+            def called_and_committed() -> None:
+                call()
+                commit()
+
+            transaction.commit = called_and_committed
+            yield transaction
+
+    return opened
 
 
 class QueryCalls:

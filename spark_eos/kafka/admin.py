@@ -129,13 +129,11 @@ class Cluster:
         (A producer's `list_topics(topic)` would, on a broker with auto.create.topics.enable.)
         """
         names = sorted(set(topics))
-        if not names:
-            return {}
-        for attempt in self._past_a_lost_broker():
-            with attempt:
-                asked = self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
-                return {name: self._described(name, asked[name]) for name in names}
-        raise AssertionError("it is tried once, at least")
+        return self._past_a_lost_broker()(self._all_described, names) if names else {}
+
+    def _all_described(self, names: list[str]) -> dict[str, Described | None]:
+        asked = self.admin.describe_topics(TopicCollection(names), request_timeout=self.timeout_s)
+        return {name: self._described(name, asked[name]) for name in names}
 
     def _described(self, name: str, asked: Future[Any]) -> Described | None:
         try:

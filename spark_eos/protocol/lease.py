@@ -72,8 +72,8 @@ class Lease:
         self._held[1].fence()
         self._fresh = True
 
-    def renew(self, over: QueryRow | None = None) -> None:
-        """Take it anew, unless another run has signed by then; `over` as of `check`. The caller looks again.
+    def renew(self) -> None:
+        """Take it anew, unless another run has signed by then. The caller looks again.
 
         The look is not stable: what is open is most likely this run's own, and the fence ends it. A successor's
         signature that it does not show yet was the last commit of the producer that is fenced.
@@ -82,7 +82,7 @@ class Lease:
             Fenced: another run has.
             SparkEosError: it failed for good.
         """
-        self._tried(lambda: self._renewed(over), "taking its lease")
+        self._tried(self._renewed, "taking its lease")
 
     def drop(self) -> None:
         """Forget the producer. What it left open stays open."""
@@ -113,7 +113,7 @@ class Lease:
 
         self._tried(committed, "its commit")
 
-    def _renewed(self, over: QueryRow | None) -> None:
+    def _renewed(self, over: QueryRow | None = None) -> None:
         self.check(self._ledger.view(stable=False, lanes=0).query, over)
         self.acquire()
 

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from contextlib import contextmanager
-
 import pytest
 from proxy import Api, Effect
-from tests_support import Query, rows_of
+from tests_support import Query, before_commits, rows_of
 
 from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.config import producer_settings
@@ -32,16 +30,8 @@ def test_a_row_that_comes_late_does_not_replace_the_next_seals(proxied, proxy, q
     kafka, _ = proxied
     kafka.create_topic(query_id)
     query = Query(kafka.bootstrap_servers, query_id, query_id, client={"transaction.timeout.ms": "6000"})
-    opened, late = query.open, []
-
-    @contextmanager
-    def when_it_is_there(transactional_id: str):
-        with opened(transactional_id) as transaction:
-            commit = transaction.commit
-            transaction.commit = lambda: ([each.wait(20) for each in late], commit())
-            yield transaction
-
-    query.open = when_it_is_there
+    late = []
+    query.open = before_commits(query.open, lambda: [each.wait(20) for each in late])
     run = query.run()
     run.open(0, 1)
     reports = [query.lane(run, 0, [rows_of("a")])]
