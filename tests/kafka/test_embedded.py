@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, ResourceType
 
 from spark_eos.errors import EmbeddedKafkaError
-from spark_eos.testing import EmbeddedKafka, jars
+from spark_eos.testing import EmbeddedKafka, jars, wait_for_markers
 from spark_eos.testing.broker import settings
 from spark_eos.testing.ports import PORTS, free_ports, ports_from
 
@@ -85,6 +85,7 @@ def test_data_and_address_survive_a_kill_and_the_log_shows_how_transactions_ende
 
     assert one.bootstrap_servers == servers
     assert consume(one, "t", 2) == [b"kept", b"too"]
+    wait_for_markers(servers, "t")
     lines = one.dump_log("t", 0).splitlines()
     markers = [line.split("endTxnMarker: ")[1].split()[0] for line in lines if "endTxnMarker" in line]
     # A coordinator killed before it noted that a marker is written writes it again when it is back.
