@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 VENV41 := .venv-spark41
 BIN41 := $(VENV41)/bin
+ARCHIVES := $(VENV)/class-archives
+MAKEFLAGS += --jobs=2
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
@@ -40,9 +42,14 @@ install: $(VENV)/.installed ## the package with pinned versions, in .venv
 demo: install ## settlements to refunds under SIGKILL, with and without the connector (ARGS="--events 20000")
 	$(BIN)/python jobs/demo.py $(ARGS)
 
-# Two processes, each with a broker and a Spark of its own: most tests wait for one of them.
-test: lint ## every test but those of test-large, in about 20 minutes on 2 cores
-	$(BIN)/pytest -n 2 --dist loadfile tests -m 'not large' $(ARGS)
+$(ARCHIVES): tests/class_archives.py $(VENV)/.installed
+	$(BIN)/python tests/class_archives.py $(ARCHIVES)
+	@touch $(ARCHIVES)
+
+# Two processes, each with a broker and a Spark of its own: most tests wait for one of them. The longest files first.
+TIERS := $(addprefix tests/,fault spark contract kafka simulation unit)
+test: lint $(ARCHIVES) ## every test but those of test-large, in about 20 minutes on 2 cores
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS) -m 'not large' $(ARGS)
 
 test-unit: install ## the pure protocol: no Spark, no Kafka
 	$(BIN)/pytest tests/unit $(ARGS)
@@ -64,7 +71,7 @@ test-spark41: $(VENV41)/.installed ## the tests of the kafka and spark tiers wit
 test-fault: install ## kills, rival drivers, the fault matrix in short
 	$(BIN)/pytest tests/fault $(ARGS)
 
-test-large: install ## what is too large for every day: take-over of 5,000 lanes, executors and brokers that are killed, a bad network
+test-large: install $(ARCHIVES) ## what is too large for every day: take-over of 5,000 lanes, executors and brokers that are killed, a bad network
 	SPARK_EOS_TEST_LANES=5000 $(BIN)/pytest tests/kafka/test_many_lanes.py $(ARGS)
 	$(BIN)/pytest tests -m large $(ARGS)
 

@@ -182,5 +182,6 @@ def home(folder: Path) -> Path:
 if __name__ == "__main__":
     job_plan = JobPlan.from_json(sys.argv[1])
     os.environ["PYSPARK_PYTHON"] = str(workers_python(Path(job_plan.folder)))
-    os.environ["SPARK_HOME"] = str(home(Path(job_plan.folder)))
+    if job_plan.master.startswith("local-cluster"):
+        os.environ["SPARK_HOME"] = str(home(Path(job_plan.folder)))
     main(job_plan)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import sys
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import class_archives
 import pytest
 
 if TYPE_CHECKING:
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
 
 # Nothing may listen beyond loopback.
 os.environ["SPARK_LOCAL_IP"] = "127.0.0.1"
+os.environ |= class_archives.environment(Path(sys.prefix) / "class-archives")
 
 
 @pytest.fixture(scope="session", autouse=True)

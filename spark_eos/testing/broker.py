@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -132,7 +133,7 @@ class Broker:
 
     def start(self) -> None:
         """Start the process; it is not ready yet when this returns."""
-        command = [java(), *JVM, f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
+        command = [*_jvm(), f"-Dlog4j2.configurationFile={self.folder / 'log4j2.properties'}"]
         command += [f"-Dbroker.log={self.folder / 'server.log'}", "-cp", f"{kafka_jars()}/*"]
         command += ["kafka.Kafka", str(self.folder / "server.properties")]
         leashed = [sys.executable, "-I", "-S", leash.__file__, str(os.getpid()), self._temporary]
@@ -178,6 +179,11 @@ class Broker:
         return "\n".join(text.splitlines()[-lines:])
 
 
+def _jvm() -> list[str]:
+    """With KAFKA_OPTS, as Kafka's own scripts."""
+    return [java(), *JVM, *shlex.split(os.environ.get("KAFKA_OPTS", ""))]
+
+
 def run_tool(main_class: str, arguments: Iterable[str]) -> str:
     """Run one of Kafka's command-line tools and return what it printed.
 
@@ -185,7 +191,7 @@ def run_tool(main_class: str, arguments: Iterable[str]) -> str:
         EmbeddedKafkaError: it failed; the error has its last lines.
     """
     # No logger is set up for it: what counts is printed.
-    command = [java(), *JVM, "-Dlog4j2.level=OFF", "-cp", f"{kafka_jars()}/*", main_class, *arguments]
+    command = [*_jvm(), "-Dlog4j2.level=OFF", "-cp", f"{kafka_jars()}/*", main_class, *arguments]
     ran = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     if ran.returncode != 0:
         tail = "\n".join((ran.stdout + ran.stderr).splitlines()[-20:])

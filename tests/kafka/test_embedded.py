@@ -197,6 +197,12 @@ def test_a_broker_that_cannot_start_shows_its_log():
         kafka.kill(0)
 
 
+def test_kafka_opts_reach_the_jvm(monkeypatch):
+    monkeypatch.setenv("KAFKA_OPTS", "-XX:NoSuchOption '-Dwith=a space'")
+    with pytest.raises(EmbeddedKafkaError, match="Unrecognized VM option 'NoSuchOption'"):
+        EmbeddedKafka().start()
+
+
 def test_without_java_the_error_says_what_to_install(monkeypatch, tmp_path):
     jars.java.cache_clear()
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))

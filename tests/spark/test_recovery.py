@@ -1,6 +1,7 @@
 """An operator's bad days, both ways to write: each ends exact, or with a refusal that says how to go on.
 
 docs/SINK.md lists them, each with its test here, in tests/contract/test_driver.py or in tests/contract/test_expiry.py.
+By foreachBatch they are run in `make test-large`: what decides is the same code.
 """
 
 from __future__ import annotations
@@ -24,13 +25,14 @@ def half_commit(pipe):
         pipe.run(pipe.rows().withColumn("partition", bad))
 
 
-@pytest.fixture
-def written(either):
+@pytest.fixture(params=["format", pytest.param("foreachBatch", marks=pytest.mark.large)])
+def written(pipe, request):
     """A query that has written two batches, with more to read than that."""
-    either.feed("ab", 0)
-    either.feed("cd", 1)
-    either.run()
-    return either
+    pipe.way = request.param
+    pipe.feed("ab", 0)
+    pipe.feed("cd", 1)
+    pipe.run()
+    return pipe
 
 
 def test_a_half_committed_batch_is_finished_by_the_same_checkpoint(written):
