@@ -18,8 +18,9 @@ from pipeline import Pipeline, Running, World
 BROKERS = 3
 COMMIT_WITHIN_S = 30.0
 TIMEOUT_S = 30.0
-"""transaction.timeout.ms: a transaction, of a lane or the driver, outlasts a fail-over. It takes 4 s on a quiet machine,
-and took more than 10 s on one at a load of 20: then the driver's commit is fenced by its timeout, and the query ends."""
+"""transaction.timeout.ms: a transaction, of a lane or the driver, outlasts a fail-over. It takes 4 s on a quiet
+machine, and took more than 10 s on one at a load of 20: then the driver's commit is fenced by its timeout, and the
+query ends."""
 
 Leader = Callable[[World], int]
 """Which broker matters now."""

@@ -10,18 +10,20 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 
-from spark_eos.errors import (
-    BatchAbandoned,
-    CheckpointBehind,
-    Fenced,
-    LedgerLost,
-    OtherCheckpoint,
-    ReplayDiffers,
-    SparkEosError,
-    SplitChanged,
-)
+from spark_eos.errors import SparkEosError
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
 from spark_eos.protocol.names import LaneTask, Run
+from spark_eos.protocol.refusals import (
+    abandoned,
+    checkpoint_behind,
+    half_committed,
+    ledger_lost,
+    other_checkpoint,
+    other_content,
+    replay_differs,
+    split_changed,
+    taken_over,
+)
 
 
 class Verb(Enum):
@@ -133,12 +135,12 @@ def _lane_refusal(case: str, facts: LaneFacts) -> SparkEosError:
     if case.startswith("L2"):
         return taken_over(task.run, query)
     if case.startswith("L3"):
-        return _checkpoint_behind(facts.sealed, facts.committed)
+        return checkpoint_behind(facts.sealed, facts.committed)
     if case.startswith("L6") or facts.row is None:
         return replay_differs("had no rows", "has some")
     if differ(facts.row.content, task.content):
-        return _other_content(task.batch)
-    return _split_changed({facts.row.lanes}, task.lanes)
+        return other_content(task.batch)
+    return split_changed({facts.row.lanes}, task.lanes)
 
 
 # --- batches -------------------------------------------------------------------------------------------------
@@ -297,121 +299,18 @@ def decide_batch(facts: BatchFacts) -> Decision:
 
 
 def _batch_refusal(case: str, facts: BatchFacts) -> SparkEosError:
+    owner = facts.view.query.checkpoint if facts.view.query else "?"
     if case.startswith("B2"):
         return ledger_lost(facts.run, facts.batch)
     if case.startswith("B7"):
-        return _checkpoint_behind(facts.sealed, facts.committed) if facts.ahead else _other_content(facts.batch)
+        return checkpoint_behind(facts.sealed, facts.committed) if facts.ahead else other_content(facts.batch)
     if facts.open and facts.abandoned is not None:
-        return _abandoned(facts.abandoned)
+        return abandoned(facts.abandoned)
     if case.startswith("B10"):
-        return _split_changed(facts.other_splits, facts.lanes)
+        return split_changed(facts.other_splits, facts.lanes)
     if case.startswith("B4"):
-        return _other_checkpoint(facts)
-    return OtherCheckpoint(
-        f"a batch of checkpoint {facts.view.query.checkpoint if facts.view.query else '?'} is half-committed and "
-        "its lanes shared source partitions (or nobody knows), so the committed offsets can't tell which rows "
-        "were written",
-        do="Go on with the checkpoint that the batch belongs to, without on.other.checkpoint=adopt. If it is "
-        "lost, take another query.id and remove this batch's rows downstream by hand.",
-    )
-
-
-# --- what the refusals say ------------------------------------------------------------------------------------
-
-
-def taken_over(run: Run, query: QueryRow) -> Fenced:
-    """The error of a run that finds a newer one in the query's row."""
-    return Fenced(
-        f"run {query.run} took over this query at {query.since}; this run, {run.run}, must not write any more",
-        do="Nothing, if the query was restarted elsewhere on purpose. Else stop one of the two: only one run of "
-        "a query id can write.",
-        query=run.query,
-    )
-
-
-def ledger_lost(run: Run, batch: int) -> LedgerLost:
-    """The error for a batch that the ledger can't be asked about any more."""
-    return LedgerLost(
-        f"the ledger has no row of this query, and batch {batch} needs one: the group was deleted, its offsets "
-        "expired (offsets.retention.minutes, by default 7 days without a run), or the query used another sink",
-        do="If the last batch is certainly not in Kafka (or the query used another sink until now), start with "
-        "the option on.missing.ledger=start once. Else compare the topics with the checkpoint first.",
-        query=run.query,
-        batch=batch,
-    )
-
-
-def _checkpoint_behind(sealed: int, committed: int) -> CheckpointBehind:
-    return CheckpointBehind(
-        f"the ledger already has batch {max(sealed, committed) - 1}: this checkpoint is an older copy",
-        do=_USE_THE_NEWEST,
-    )
-
-
-def _other_content(batch: int) -> CheckpointBehind:
-    return CheckpointBehind(
-        f"the ledger has batch {batch} with other source offsets than it has now: this checkpoint is an older copy, "
-        "which cut the batch anew",
-        do=_USE_THE_NEWEST,
-    )
-
-
-_USE_THE_NEWEST = (
-    "Use the newest checkpoint. If it is lost, start with this one or a new one, and on.other.checkpoint=adopt (rows "
-    "must carry the column source): rows that were already processed are dropped by their source position."
-)
-
-
-def _abandoned(batch: int) -> BatchAbandoned:
-    return BatchAbandoned(
-        f"batch {batch} was committed in part and never finished, and the query went on without it: an exception "
-        "of the sink was swallowed, or the checkpoint was edited",
-        do=f"Stop the query, remove the entries {batch} and above from offsets/ and commits/ of the checkpoint "
-        "(Spark then runs that batch again; its committed lanes are skipped), and let the sink's errors through.",
-    )
-
-
-def _split_changed(before: set[int | None], now: int | None) -> SplitChanged:
-    was = ", ".join(sorted(map(str, before)))
-    return SplitChanged(
-        f"some lanes of this batch are committed as parts of {was} lanes, and it comes back with {now}",
-        do="Give the query the parallelism it had (spark.sql.shuffle.partitions, minPartitions, repartition) "
-        "until this batch is through; change it afterwards. Or set on.other.checkpoint=adopt (rows must carry the "
-        "column source): rows that are committed are dropped by their source position.",
-    )
-
-
-def _other_checkpoint(facts: BatchFacts) -> OtherCheckpoint:
-    owner = facts.view.query.checkpoint if facts.view.query else "?"
-    return OtherCheckpoint(
-        f"query id {facts.run.query} belongs to checkpoint {owner}, and this run is on {facts.run.checkpoint}",
-        do="Give another query its own query.id. If the checkpoint was lost, set on.other.checkpoint=adopt (rows "
-        "must carry the column source): what was already processed is dropped by its source position.",
-    )
-
-
-def adoption_blind(why: str) -> OtherCheckpoint:
-    """The error of an adopted checkpoint whose rows' positions can't be compared with the group's offsets."""
-    return OtherCheckpoint(
-        f"rows that were already processed can't be told: {why}",
-        do="Give the query a new query.id, and start it where the old one ended.",
-    )
-
-
-def replay_differs(before: str, now: str) -> ReplayDiffers:
-    """The error of a lane that does not give the same rows again.
-
-    Args:
-        before: what the lane was committed as: "has 3 rows".
-        now: what its replay is.
-    """
-    return ReplayDiffers(
-        f"this lane {before} when the batch was committed, and its replay {now}: the query does not give the same "
-        "rows to the same lane again",
-        do="Look for rand(), current time, a shuffle on something unstable, another number of partitions, an older "
-        "copy of the checkpoint, or an upstream table that changed. Lanes that were committed are right; compare the "
-        "others' rows before you go on.",
-    )
+        return other_checkpoint(facts.run, owner)
+    return half_committed(owner)
 
 
 def _match(table: tuple[tuple[str, Callable[..., bool], Verb], ...], facts: object) -> tuple[str, Verb]:

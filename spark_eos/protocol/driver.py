@@ -22,21 +22,14 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from spark_eos.errors import Fenced, LedgerRefusal, SparkEosError
-from spark_eos.protocol.decide import (
-    BatchFacts,
-    Decision,
-    Verb,
-    adoption_blind,
-    decide_batch,
-    ledger_lost,
-    taken_over,
-)
+from spark_eos.protocol.decide import BatchFacts, Decision, Verb, decide_batch
 from spark_eos.protocol.lease import TRIES, Lease
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
 from spark_eos.protocol.names import Run, lane_transactional_id
 from spark_eos.protocol.parallel import ForEach, at_once
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger
 from spark_eos.protocol.positions import Offsets, TopicPartition, is_aligned, offsets_after
+from spark_eos.protocol.refusals import adoption_blind, ledger_lost, taken_over
 from spark_eos.protocol.reports import aligned_after, check_reports
 from spark_eos.protocol.transaction import LaneReport
 

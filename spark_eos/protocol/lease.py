@@ -22,11 +22,11 @@ from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
 from spark_eos.errors import ClusterError, TransactionAborted, Unconfirmed
-from spark_eos.protocol.decide import taken_over
 from spark_eos.protocol.ledger import LaneRow, QueryRow
 from spark_eos.protocol.names import Run, driver_transactional_id
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger, Transaction
 from spark_eos.protocol.positions import Offsets
+from spark_eos.protocol.refusals import taken_over
 
 log = logging.getLogger("spark_eos.sink")
 

@@ -20,12 +20,13 @@ from enum import Enum
 from itertools import chain
 
 from spark_eos.errors import Fenced, SparkEosError
-from spark_eos.protocol.decide import Verb, adoption_blind, decide_lane, replay_differs, taken_over
+from spark_eos.protocol.decide import Verb, decide_lane
 from spark_eos.protocol.ledger import LaneRow
 from spark_eos.protocol.limit import time_limit
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.ports import BeforeStep, LaneLedger, LanePorts, Rows, Transaction
 from spark_eos.protocol.positions import Fingerprint, SourceRange, Tally, TopicPartition, offsets_after
+from spark_eos.protocol.refusals import adoption_blind, replay_differs, taken_over
 from spark_eos.protocol.stats import LaneStats, Stopwatch
 
 
