@@ -79,8 +79,10 @@ class LaneLedger:
             found = [each for part in parts for each in committed(self._consumer(stable), part, REQUEST_TIMEOUT_S)]
         except KafkaException as exception:
             if is_timeout(exception) and stable:
-                doing += f" (a transaction of another process was open on it for {REQUEST_TIMEOUT_S:.0f} s, or "
-                doing += "no broker answered)"
+                doing += (
+                    f" (a transaction was open on it for {REQUEST_TIMEOUT_S:.0f} s, of another process or one whose "
+                    'markers brokers 4.3 have lost, see "What Kafka must hold" in docs/SINK.md; or no broker answered)'
+                )
             raise failure(exception, doing) from exception
         return [each for each in found if each.offset >= 0]
 
