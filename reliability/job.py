@@ -89,7 +89,9 @@ class JobPlan:
 def session(plan: JobPlan) -> SparkSession:
     builder = SparkSession.builder.master(plan.master)
     # A lane is several batches of rows, so that some are sent while others are still to come.
-    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "5"} | plan.conf
+    conf = {"spark.sql.execution.arrow.maxRecordsPerBatch": "5"}
+    # When a batch was done is read from Spark's commit log.
+    conf |= {"spark.sql.streaming.minBatchesToRetain": "100000"} | plan.conf
     for name, value in conf.items():
         builder = builder.config(name, value)
     spark = builder.getOrCreate()

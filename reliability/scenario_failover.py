@@ -20,7 +20,7 @@ from tests_support import Query, rows_of
 from spark_eos.protocol.names import lane_transactional_id
 from spark_eos.protocol.transaction import Outcome
 from spark_eos.testing import wait_for_markers
-from spark_eos.testing.broker import run_tool
+from spark_eos.testing.broker import DUMP_TOOL, run_tool
 
 STATE_TOPIC = "__transaction_state"
 STATE_PARTITIONS = 4
@@ -140,5 +140,5 @@ def _states(world: World, roles: Roles) -> list[str]:
     properties = Path(world.broker(roles.successor).cmdline()[-1])
     folder = properties.with_name("data") / f"{STATE_TOPIC}-{roles.partition}"
     files = ",".join(map(str, sorted(folder.glob("*.log"))))
-    dump = run_tool("org.apache.kafka.tools.DumpLogSegments", ["--transaction-log-decoder", "--files", files])
+    dump = run_tool(DUMP_TOOL, ["--transaction-log-decoder", "--files", files])
     return states_of(dump, lane_transactional_id("refunds", 0))

@@ -25,6 +25,9 @@ from tests_support import committed_values
 
 from spark_eos import KafkaSink, source_position
 
+WAYS = ["format", pytest.param("foreachBatch", marks=pytest.mark.large)]
+"""To write: for tests of what both ways have from the same code."""
+
 
 @dataclass
 class Pipe:

@@ -80,8 +80,8 @@ class LaneLedger:
         except KafkaException as exception:
             if is_timeout(exception) and stable:
                 doing += (
-                    f" (a transaction was open on it for {REQUEST_TIMEOUT_S:.0f} s, of another process or one whose "
-                    'markers brokers 4.3 have lost, see "What Kafka must hold" in docs/SINK.md; or no broker answered)'
+                    f" (a transaction was open on it for {REQUEST_TIMEOUT_S:.0f} s, `spark-eos lanes` shows where; "
+                    'brokers 4.3 can leave one open, see "What Kafka must hold" in docs/SINK.md; or no broker answered)'
                 )
             raise failure(exception, doing) from exception
         return [each for each in found if each.offset >= 0]

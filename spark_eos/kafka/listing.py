@@ -75,13 +75,18 @@ class Listing:
                 found = self._answers(self._ask(asked))
         return {key: offset if offset >= 0 else None for key, offset in found.items()}
 
-    def committed(self, group: str, keys: Iterable[Key]) -> dict[Key, int | None]:
-        """The committed offsets of a group, once no transaction is open on them; None where it has none.
+    def committed(self, group: str, keys: Iterable[Key], *, stable: bool = True) -> dict[Key, int | None]:
+        """The committed offsets of a group; None where it has none.
+
+        Args:
+            group: whose.
+            keys: of which partitions.
+            stable: wait until no transaction is open on them; else they are as last committed.
 
         Raises:
             AccessDenied: the client may not describe the group.
         """
-        settings = ledger_settings(self._client, self._cluster.brokers(), group, stable=True)
+        settings = ledger_settings(self._client, self._cluster.brokers(), group, stable)
         doing = f"reading the committed offsets of group {group}"
         try:
             consumer = Consumer(settings)

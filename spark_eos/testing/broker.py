@@ -12,9 +12,12 @@ from pathlib import Path
 
 from spark_eos.errors import EmbeddedKafkaError
 from spark_eos.testing import leash
-from spark_eos.testing.jars import java, kafka_jars
+from spark_eos.testing.jars import KAFKA_VERSION, java, kafka_jars
 
 STOP_TIMEOUT_S = 20
+DUMP_TOOL = "kafka.tools.DumpLogSegments"
+if tuple(map(int, KAFKA_VERSION.split(".")[:2])) >= (4, 3):
+    DUMP_TOOL = f"org.apache.{DUMP_TOOL}"  # it moved
 JVM = ("-Xms128m", "-Xmx512m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData")
 # Without the shutdown hook of Log4j, which would be quicker than Kafka's own and cut off the end of the log.
 LOG4J = """\

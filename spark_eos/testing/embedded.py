@@ -17,7 +17,7 @@ from confluent_kafka.admin import AdminClient, ClusterMetadata, NewTopic, Offset
 from tenacity import RetryError, Retrying, retry_if_exception_type, stop_after_delay, wait_fixed
 
 from spark_eos.errors import EmbeddedKafkaError
-from spark_eos.testing.broker import Broker, add_listener, run_tool, settings
+from spark_eos.testing.broker import DUMP_TOOL, Broker, add_listener, run_tool, settings
 from spark_eos.testing.jars import kafka_jars
 from spark_eos.testing.ports import free_ports, ports_from
 
@@ -202,7 +202,7 @@ class EmbeddedKafka:
         longest = max(replicas, key=lambda segments: sum(file.stat().st_size for file in segments))
         arguments = ["--print-data-log" if print_data else "--deep-iteration"]
         arguments += ["--files", ",".join(map(str, longest))]
-        return run_tool("org.apache.kafka.tools.DumpLogSegments", arguments)
+        return run_tool(DUMP_TOOL, arguments)
 
     def _choose_ports(self) -> list[int]:
         return ports_from(self._first_port, self._count) if self._first_port else free_ports(self._count)

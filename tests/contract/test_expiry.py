@@ -1,4 +1,7 @@
-"""What brokers forget: committed offsets and transactional.ids that nobody has used for long, here for seconds."""
+"""What brokers forget: committed offsets and transactional.ids that nobody has used for long, here for seconds.
+
+The real brokers take a minute to forget: `make test-large`.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ SOURCE = "in"
 PLACES = [(SOURCE, 0), (SOURCE, 1), (SOURCE, 2)]
 
 
-@pytest.fixture(scope="module", params=["kafka", "simulated"])
+@pytest.fixture(scope="module", params=[pytest.param("kafka", marks=pytest.mark.large), "simulated"])
 def brokers(request):
     if request.param == "kafka":
         with EmbeddedKafka(config=FORGETFUL) as kafka:

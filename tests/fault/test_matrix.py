@@ -85,10 +85,11 @@ def attempts(world) -> Results:
     return {"two-attempts": cells_worker.cuts(world, RUNS, SEED)}
 
 
-def each_cell() -> Iterator[tuple[str, str]]:
+def each_cell() -> Iterator[object]:
     """Each fixture with each of its cells."""
     for name, cells in SHARED.items():
-        yield from ((name, cell) for cell in cells)
+        marks = pytest.mark.large if name in ("executors", "attempts") else ()
+        yield from (pytest.param(name, cell, marks=marks) for cell in cells)
 
 
 @pytest.mark.parametrize(("shared", "cell"), list(each_cell()))

@@ -291,6 +291,7 @@ def test_the_command(copy: Copy) -> None:
     assert missing.stderr == f"can't check: there is no topic nowhere on {copy.bootstrap}\n"
 
 
+@pytest.mark.large
 def test_a_watch_goes_on_when_the_broker_is_killed_and_comes_back() -> None:
     with EmbeddedKafka() as kafka:
         copy = Copy(kafka.bootstrap_servers, "in", ("a", "b"))

@@ -139,6 +139,7 @@ def test_without_its_leash_a_broker_ends_and_check_says_so(one):
     one.stop()  # once more: nothing happens
 
 
+@pytest.mark.large
 @pytest.mark.timeout(120)
 def test_three_brokers_go_on_without_one():
     with EmbeddedKafka(brokers=3) as kafka:

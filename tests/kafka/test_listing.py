@@ -107,6 +107,7 @@ def test_a_topic_that_is_missing_is_said_so_and_never_created(kafka) -> None:
     assert listing.holdings(Marks({(name, 0): 3}, {})).bounds == {}
 
 
+@pytest.mark.large
 def test_looking_up_outlives_a_restart_of_the_broker(kafka, log: Log) -> None:
     log.plain("a")
     listing = log.listing

@@ -16,7 +16,7 @@ ROOT = Path(__file__).parents[2]
 PROMISES = {3: 6, 4: 7, 8: 6, 9: 6, 11: 8}
 
 
-QUICK = (3, 8)
+QUICK = (3,)
 
 
 @pytest.mark.parametrize("number", [n if n in QUICK else pytest.param(n, marks=pytest.mark.large) for n in SCENARIOS])

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from quick_spark import QUICK
-from spark_pipe import wait_for
+from spark_pipe import WAYS, wait_for
 
 from spark_eos.testing.ports import free_ports
 
@@ -57,7 +57,7 @@ def server(tmp_path_factory) -> Iterator[str]:
         log.close()
 
 
-@pytest.fixture(params=["foreachBatch", "format"])
+@pytest.fixture(params=WAYS)
 def connect(request, server, kafka, topic, query_id, tmp_path):
     """Runs the job of `connect_job.py` to its end, and returns what it said; feeds and reads as `Pipe` does."""
     from spark_pipe import Pipe

@@ -13,32 +13,32 @@ def ledger(pipe, query=None):
     return Query(pipe.bootstrap, query or pipe.query_id, pipe.target).ledger
 
 
-def test_rows_go_from_topic_to_topic_once_with_their_offsets(either):
+def test_rows_go_from_topic_to_topic_once_with_their_offsets(both):
     for partition in range(3):
-        either.feed(range(partition * 100, partition * 100 + 50), partition)
-    either.run(either.rows(maxOffsetsPerTrigger="60"))
-    assert sorted(map(int, either.values())) == sorted(p * 100 + i for p in range(3) for i in range(50))
-    assert len(either.batches()) >= 3
-    assert set(ledger(either).offsets([(either.source, p) for p in range(3)]).values()) == {50}
-    assert ledger(either).query().next_batch == either.batches()[-1] + 1
+        both.feed(range(partition * 100, partition * 100 + 50), partition)
+    both.run(both.rows(maxOffsetsPerTrigger="60"))
+    assert sorted(map(int, both.values())) == sorted(p * 100 + i for p in range(3) for i in range(50))
+    assert len(both.batches()) >= 3
+    assert set(ledger(both).offsets([(both.source, p) for p in range(3)]).values()) == {50}
+    assert ledger(both).query().next_batch == both.batches()[-1] + 1
 
 
-def test_a_query_goes_on_where_it_stopped_also_the_other_way(either):
-    either.feed("ab")
-    either.run()
-    either.way = {"format": "foreachBatch", "foreachBatch": "format"}[either.way]
-    either.feed("cd")
-    either.run()
-    assert sorted(either.values()) == list("abcd")
+def test_a_query_goes_on_where_it_stopped_also_the_other_way(both):
+    both.feed("ab")
+    both.run()
+    both.way = {"format": "foreachBatch", "foreachBatch": "format"}[both.way]
+    both.feed("cd")
+    both.run()
+    assert sorted(both.values()) == list("abcd")
 
 
-def test_a_batch_sealed_before_the_driver_died_is_not_written_again(either):
-    either.feed("ab")
-    either.run()
-    either.forget_commit(either.batches()[-1])
-    either.feed("cd")
-    either.run()
-    assert sorted(either.values()) == list("abcd")
+def test_a_batch_sealed_before_the_driver_died_is_not_written_again(both):
+    both.feed("ab")
+    both.run()
+    both.forget_commit(both.batches()[-1])
+    both.feed("cd")
+    both.run()
+    assert sorted(both.values()) == list("abcd")
 
 
 def test_rows_without_positions_still_move_the_groups_offsets(either):
@@ -60,18 +60,18 @@ def counted(pipe):
     return counts.select(F.concat(F.col("value"), F.col("count").cast("string")).alias("value"))
 
 
-def test_an_aggregation_behind_a_shuffle_is_written_once(either):
-    either.feed("aabbb", 0)
-    either.feed("bc", 1)
+def test_an_aggregation_behind_a_shuffle_is_written_once(both):
+    both.feed("aabbb", 0)
+    both.feed("bc", 1)
     # Spark lets no Python data source take output mode update: see the test below.
-    either.mode = "complete" if either.way == "format" else "update"
-    either.run(counted(either), topic=either.target)
-    assert sorted(either.values()) == ["a2", "b4", "c1"]
-    either.forget_commit(either.batches()[-1])
-    either.feed("c", 2)
-    either.run(counted(either), topic=either.target)
-    added = ["c2"] if either.mode == "update" else ["a2", "b4", "c2"]
-    assert sorted(either.values()) == sorted(["a2", "b4", "c1", *added])
+    both.mode = "complete" if both.way == "format" else "update"
+    both.run(counted(both), topic=both.target)
+    assert sorted(both.values()) == ["a2", "b4", "c1"]
+    both.forget_commit(both.batches()[-1])
+    both.feed("c", 2)
+    both.run(counted(both), topic=both.target)
+    added = ["c2"] if both.mode == "update" else ["a2", "b4", "c2"]
+    assert sorted(both.values()) == sorted(["a2", "b4", "c1", *added])
 
 
 def test_output_mode_update_is_refused_by_name_in_the_format(pipe):
@@ -142,13 +142,13 @@ def test_a_batch_without_rows_and_lanes_without_rows_leave_no_row(either):
     assert either.values() == ["b"]
 
 
-def test_one_lane_makes_the_whole_batch_visible_at_once(either):
+def test_one_lane_makes_the_whole_batch_visible_at_once(both):
     for partition in range(3):
-        either.feed([partition], partition)
-    if either.way == "format":
-        either.refused(r"commit\.scope is 'batch'.*add coalesce\(1\)", **{"commit.scope": "batch"})
-        either.run(either.rows().coalesce(1))
+        both.feed([partition], partition)
+    if both.way == "format":
+        both.refused(r"commit\.scope is 'batch'.*add coalesce\(1\)", **{"commit.scope": "batch"})
+        both.run(both.rows().coalesce(1))
     else:
-        either.run(**{"commit.scope": "batch"})
-    assert sorted(either.values()) == ["0", "1", "2"]
-    assert list(ledger(either).view(stable=True).lanes) == [0]
+        both.run(**{"commit.scope": "batch"})
+    assert sorted(both.values()) == ["0", "1", "2"]
+    assert list(ledger(both).view(stable=True).lanes) == [0]

@@ -1,4 +1,4 @@
-"""The same rows, in the same tasks, as Spark's own Kafka source reads from the same topic with the same options."""
+"""What Spark's own Kafka source reads, by the same options: the same rows in the same tasks (`make test-large`)."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from chispa import assert_df_equality
 from pyspark.sql import DataFrame, SparkSession
 from spark_all import take_all
 from spark_source import Source
+
+pytestmark = pytest.mark.large
 
 COLUMNS = ("topic", "partition", "offset")
 # The markers of transactions have the broker's time: records of the past would all be followed by later ones.

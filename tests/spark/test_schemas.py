@@ -258,9 +258,9 @@ def failure_of(df: DataFrame, settings: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("answer", "said"),
     [
-        ((500, {"error_code": 50001, "message": "store"}), "answered HTTP 500"),
+        pytest.param((500, {"error_code": 50001, "message": "store"}), "answered HTTP 500", marks=pytest.mark.large),
         ((403, {"error_code": 40301, "message": "no"}), "refused this client (HTTP 403)"),
-        ((404, b"<html>not here</html>"), "answered HTTP 404"),
+        pytest.param((404, b"<html>not here</html>"), "answered HTTP 404", marks=pytest.mark.large),
         ((200, b"<html>please log in</html>"), "gave no answer that can be used (JSONDecodeError)"),
     ],
 )

@@ -94,6 +94,7 @@ def test_async_progress_tracking_is_refused_by_spark(query):
     assert query.values() == []
 
 
+@pytest.mark.large
 def test_more_lanes_than_the_ledger_had_room_for(query):
     rows = query.rows(maxOffsetsPerTrigger="200").repartition(70)
     query.feed(range(400))

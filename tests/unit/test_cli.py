@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from typer.testing import CliRunner
 
-from spark_eos.cli import app, parse_topic
+from spark_eos.cli import app
+from spark_eos.cli.broker import parse_topic
 from spark_eos.errors import OptionError
 
 runner = CliRunner()

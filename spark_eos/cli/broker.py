@@ -1,4 +1,4 @@
-"""The command `spark-eos`."""
+"""`spark-eos broker`: a real Kafka on this machine, for as long as it runs."""
 
 from __future__ import annotations
 
@@ -6,25 +6,17 @@ import logging
 import signal
 import sys
 import time
-from enum import Enum
+from contextlib import suppress
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from spark_eos.errors import OptionError, SparkEosError
-from spark_eos.reference import sink_table, source_table
+from spark_eos.cli.shared import told
+from spark_eos.errors import OptionError
 from spark_eos.testing import EmbeddedKafka
 
-app = typer.Typer(add_completion=False, no_args_is_help=True, pretty_exceptions_enable=False)
 
-
-@app.callback()
-def main() -> None:
-    """Exactly-once Kafka for Spark Structured Streaming."""
-
-
-@app.command()
 def broker(
     brokers: Annotated[int, typer.Option(help="1 or 3.")] = 1,
     port: Annotated[
@@ -44,7 +36,7 @@ def broker(
 
     The first line on stdout is its bootstrap servers. Nothing outside this machine can reach it.
     """
-    try:
+    with told(), suppress(KeyboardInterrupt):  # the way to end it: the broker is stopped by then
         topics = dict(map(parse_topic, topic or []))
         kafka = EmbeddedKafka(brokers, data_dir=data_dir, port=port)
         _listen_to_operator()
@@ -53,24 +45,6 @@ def broker(
                 kafka.create_topic(name, partitions, exist_ok=True)
             typer.echo(kafka.bootstrap_servers)
             _stay(kafka)
-    except KeyboardInterrupt:
-        return  # the way to end it; the broker has been stopped
-    except SparkEosError as error:
-        typer.echo(f"Error: {error}", err=True)
-        raise typer.Exit(1) from None
-
-
-class Side(str, Enum):
-    """Whose options."""
-
-    SOURCE = "source"
-    SINK = "sink"
-
-
-@app.command()
-def options(side: Annotated[Side, typer.Argument(help="Whose options.")] = Side.SOURCE) -> None:
-    """Print the options of the source (beside those of Spark's own) or of the sink, as a table in Markdown."""
-    typer.echo(source_table() if side is Side.SOURCE else sink_table(), nl=False)
 
 
 def parse_topic(text: str) -> tuple[str, int]:
@@ -96,7 +70,3 @@ def _stay(kafka: EmbeddedKafka) -> None:
     while True:
         time.sleep(1)
         kafka.check()
-
-
-if __name__ == "__main__":
-    app()

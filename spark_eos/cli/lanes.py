@@ -1,0 +1,127 @@
+"""`spark-eos lanes`: what the ledger says of a query and its lanes."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from datetime import datetime, timedelta, timezone
+from typing import Any
+
+from rich.table import Table
+
+from spark_eos.cli.shared import (
+    LEDGER_TOPIC,
+    Asked,
+    Config,
+    Group,
+    Json,
+    LedgerTopic,
+    QueryId,
+    Servers,
+    client_settings,
+    show,
+    told,
+)
+from spark_eos.kafka.admin import Cluster
+from spark_eos.kafka.dangling import dangling
+from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
+from spark_eos.protocol.names import lane_partition
+
+SEALED, AHEAD, NONE = "sealed", "committed, batch not sealed", "no rows yet"
+OPEN = "transaction open"
+
+
+@dataclass(frozen=True)
+class LaneState:
+    """One lane.
+
+    Args:
+        lane: its number.
+        state: SEALED, AHEAD or NONE, by its row.
+        open: whether a transaction is open on its row.
+        batch: the last batch that it committed rows in.
+        rows: how many those were.
+        run: which run wrote them.
+    """
+
+    lane: int
+    state: str
+    open: bool
+    batch: int | None = None
+    rows: int | None = None
+    run: str | None = None
+
+
+def lanes(
+    *,
+    bootstrap_servers: Servers,
+    query_id: QueryId,
+    group: Group = None,
+    ledger_topic: LedgerTopic = LEDGER_TOPIC,
+    command_config: Config = None,
+    as_json: Json = False,
+) -> None:
+    """Show a query's ledger: the next batch, the run that may write, each lane, and which transactions are open.
+
+    It reads only, and disturbs nobody.
+    """
+    with told():
+        asked = Asked(client_settings(bootstrap_servers, command_config), query_id, group or query_id, ledger_topic)
+        view, states = look(asked)
+        found = {"query": asdict(view.query) | {"id": query_id} if view.query else None}
+        show(found | {"lanes": [asdict(each) for each in states]}, table(asked, view.query, states), as_json)
+
+
+def look(asked: Asked) -> tuple[LedgerView, list[LaneState]]:
+    """The ledger as last committed, and each lane that was ever started.
+
+    Raises:
+        SparkEosError: it can't be read, or has no such query.
+    """
+    ledger = asked.ledger()
+    try:
+        view = ledger.view(stable=False)
+    finally:
+        ledger.close()
+    if view.query is None:
+        raise asked.unknown()
+    numbers = range(view.lanes_to_fence)
+    brokers = Cluster(asked.client).brokers()
+    partitions = [lane_partition(lane) for lane in numbers]
+    opened = set(dangling(asked.client, brokers, asked.ledger_topic, asked.group, partitions)) if partitions else set()
+    return view, [_state(lane, view.lanes.get(lane), view.query, lane_partition(lane) in opened) for lane in numbers]
+
+
+def _state(lane: int, row: LaneRow | None, query: QueryRow, is_open: bool) -> LaneState:
+    if row is None or row.adoptions < query.adoptions:
+        return LaneState(lane, NONE, is_open)
+    state = AHEAD if row.next_batch > query.next_batch else SEALED
+    return LaneState(lane, state, is_open, row.next_batch - 1, row.fingerprint.rows, row.run)
+
+
+def table(asked: Asked, query: QueryRow | None, states: list[LaneState]) -> Table:
+    """The query as its title, a lane a row."""
+    made = Table(title=_title(asked, query) if query else None, title_justify="left", title_style="")
+    for name in ("lane", "last batch", "rows", "state", "run"):
+        made.add_column(name, justify="right" if name in ("lane", "last batch", "rows") else "left")
+    for each in states:
+        state = f"{each.state}, [bold]{OPEN}[/]" if each.open else each.state
+        made.add_row(str(each.lane), _text(each.batch), _text(each.rows), state, each.run or "–")
+    return made
+
+
+def _title(asked: Asked, query: QueryRow) -> str:
+    rest = "at rest" if query.at_rest else "at work, or it ended in the middle"
+    return (
+        f"query {asked.query}: next batch {query.next_batch}, {rest}\n"
+        f"run {query.run}, since {query.since} ({_age(query.since)})\n"
+        f"checkpoint {query.checkpoint}"
+    )
+
+
+def _age(since: str) -> str:
+    passed = datetime.now(timezone.utc) - datetime.fromisoformat(since.replace("Z", "+00:00"))
+    return f"{timedelta(seconds=int(passed.total_seconds()))} ago"
+
+
+def _text(value: Any) -> str:
+    return "–" if value is None else f"{value:,}"
