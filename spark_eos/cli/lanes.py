@@ -62,7 +62,8 @@ def lanes(
 ) -> None:
     """Show a query's ledger: the next batch, the run that may write, each lane, and which transactions are open.
 
-    It reads only, and disturbs nobody.
+    It reads only, and disturbs nobody. A lane's transaction is seen here from the moment that it has its offsets;
+    `spark-eos lag` of the output topics shows an earlier one, too, by what it holds back.
     """
     with told():
         asked = Asked(client_settings(bootstrap_servers, command_config), query_id, group or query_id, ledger_topic)
