@@ -18,11 +18,9 @@ from spark_eos.cli.shared import (
     LedgerTopic,
     QueryId,
     Servers,
-    client_settings,
     show,
     told,
 )
-from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.protocol.names import driver_transactional_id, lane_transactional_id
 from spark_eos.protocol.parallel import at_once
@@ -46,8 +44,8 @@ def fence(
     ends with Fenced, and its next start goes on: nothing is lost or doubled.
     """
     with told():
-        asked = Asked(client_settings(bootstrap_servers, command_config), query_id, group or query_id, ledger_topic)
-        view, states = look(asked)
+        asked = Asked.of(bootstrap_servers, query_id, group, ledger_topic, command_config)
+        query, states = look(asked)
         if not (dry_run or yes):
             typer.confirm(f"Fence query {query_id} with {len(states)} lanes?", abort=True, err=True)
         ids = [driver_transactional_id(query_id), *(lane_transactional_id(query_id, each.lane) for each in states)]
@@ -61,7 +59,7 @@ def fence(
         made.add_column("had open" if not dry_run else "has open")
         for transactional_id, is_open in zip(ids, opened, strict=True):
             made.add_row(transactional_id, OPEN if is_open else "")
-        found = {"query": query_id, "run": view.query.run if view.query else None, "dry_run": dry_run}
+        found = {"query": query_id, "run": query.run, "dry_run": dry_run}
         show(found | {"transactional_ids": ids, "lanes": [asdict(each) for each in states]}, made, as_json)
 
 
@@ -71,10 +69,9 @@ def fence_all(asked: Asked, ids: list[str]) -> None:
     Raises:
         SparkEosError: one could not be taken; the others that were begun are.
     """
-    brokers = Cluster(asked.client).brokers()
     ledger = asked.ledger()
     try:
-        factory = ProducerFactory(asked.client, brokers, asked.ledger_topic, ledger.group_metadata())
+        factory = ProducerFactory(asked.client, asked.brokers, asked.ledger_topic, ledger.group_metadata())
     finally:
         ledger.close()
 

@@ -17,13 +17,11 @@ from spark_eos.cli.shared import (
     LedgerTopic,
     QueryId,
     Servers,
-    client_settings,
     show,
     told,
 )
-from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.dangling import dangling
-from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
+from spark_eos.protocol.ledger import LaneRow, QueryRow
 from spark_eos.protocol.names import lane_partition
 
 SEALED, AHEAD, NONE = "sealed", "committed, batch not sealed", "no rows yet"
@@ -66,14 +64,14 @@ def lanes(
     `spark-eos lag` of the output topics shows an earlier one, too, by what it holds back.
     """
     with told():
-        asked = Asked(client_settings(bootstrap_servers, command_config), query_id, group or query_id, ledger_topic)
-        view, states = look(asked)
-        found = {"query": asdict(view.query) | {"id": query_id} if view.query else None}
-        show(found | {"lanes": [asdict(each) for each in states]}, table(asked, view.query, states), as_json)
+        asked = Asked.of(bootstrap_servers, query_id, group, ledger_topic, command_config)
+        query, states = look(asked)
+        found = {"query": asdict(query) | {"id": query_id}}
+        show(found | {"lanes": [asdict(each) for each in states]}, table(asked, query, states), as_json)
 
 
-def look(asked: Asked) -> tuple[LedgerView, list[LaneState]]:
-    """The ledger as last committed, and each lane that was ever started.
+def look(asked: Asked) -> tuple[QueryRow, list[LaneState]]:
+    """The query's row as last committed, and each lane that was ever started.
 
     Raises:
         SparkEosError: it can't be read, or has no such query.
@@ -86,10 +84,11 @@ def look(asked: Asked) -> tuple[LedgerView, list[LaneState]]:
     if view.query is None:
         raise asked.unknown()
     numbers = range(view.lanes_to_fence)
-    brokers = Cluster(asked.client).brokers()
     partitions = [lane_partition(lane) for lane in numbers]
-    opened = set(dangling(asked.client, brokers, asked.ledger_topic, asked.group, partitions)) if partitions else set()
-    return view, [_state(lane, view.lanes.get(lane), view.query, lane_partition(lane) in opened) for lane in numbers]
+    opened = dangling(asked.client, asked.brokers, asked.ledger_topic, asked.group, partitions) if partitions else []
+    return view.query, [
+        _state(lane, view.lanes.get(lane), view.query, lane_partition(lane) in opened) for lane in numbers
+    ]
 
 
 def _state(lane: int, row: LaneRow | None, query: QueryRow, is_open: bool) -> LaneState:
@@ -99,9 +98,9 @@ def _state(lane: int, row: LaneRow | None, query: QueryRow, is_open: bool) -> La
     return LaneState(lane, state, is_open, row.next_batch - 1, row.fingerprint.rows, row.run)
 
 
-def table(asked: Asked, query: QueryRow | None, states: list[LaneState]) -> Table:
+def table(asked: Asked, query: QueryRow, states: list[LaneState]) -> Table:
     """The query as its title, a lane a row."""
-    made = Table(title=_title(asked, query) if query else None, title_justify="left", title_style="")
+    made = Table(title=_title(asked, query), title_justify="left", title_style="")
     for name in ("lane", "last batch", "rows", "state", "run"):
         made.add_column(name, justify="right" if name in ("lane", "last batch", "rows") else "left")
     for each in states:

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -52,6 +53,21 @@ class Asked:
     group: str
     ledger_topic: str
 
+    @classmethod
+    def of(cls, servers: str, query: str, group: str | None, ledger_topic: str, config: Path | None) -> Asked:
+        """As the commands' options give it; errors as of `client_settings`."""
+        return cls(client_settings(servers, config), query, group or query, ledger_topic)
+
+    @cached_property
+    def cluster(self) -> Cluster:
+        """Where it is."""
+        return Cluster(self.client)
+
+    @cached_property
+    def brokers(self) -> int:
+        """How many brokers that has."""
+        return self.cluster.brokers()
+
     def ledger(self) -> KafkaLedger:
         """Its ledger.
 
@@ -59,13 +75,12 @@ class Asked:
             ClusterError: Kafka can't be reached.
             OptionError: there is no such ledger topic.
         """
-        cluster = Cluster(self.client)
-        if cluster.partitions([self.ledger_topic])[self.ledger_topic] is None:
+        if self.cluster.partitions([self.ledger_topic])[self.ledger_topic] is None:
             raise OptionError(
                 f"there is no ledger topic {self.ledger_topic} in this cluster",
                 do="Give the sink's ledger.topic as --ledger-topic, and the brokers that the sink writes to.",
             )
-        return KafkaLedger(cluster, self.client, cluster.brokers(), self.ledger_topic, self.group)
+        return KafkaLedger(self.cluster, self.client, self.brokers, self.ledger_topic, self.group)
 
     def unknown(self) -> OptionError:
         """The error for a query that has no row."""
