@@ -5,7 +5,6 @@ BIN := $(VENV)/bin
 VENV41 := .venv-spark41
 BIN41 := $(VENV41)/bin
 ARCHIVES := $(VENV)/class-archives
-MAKEFLAGS += --jobs=2
 export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
@@ -48,7 +47,8 @@ $(ARCHIVES): tests/class_archives.py $(VENV)/.installed
 
 # Two processes, each with a broker and a Spark of its own: most tests wait for one of them. The longest files first.
 TIERS := $(addprefix tests/,fault spark contract kafka simulation unit)
-test: lint $(ARCHIVES) ## every test but those of test-large, in about 20 minutes on 2 cores
+test: install ## every test but those of test-large, in about 20 minutes on 2 cores
+	$(MAKE) --jobs=2 lint $(ARCHIVES)
 	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder $(TIERS) -m 'not large' $(ARGS)
 
 test-unit: install ## the pure protocol: no Spark, no Kafka
