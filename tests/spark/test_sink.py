@@ -53,10 +53,11 @@ WRONG_ROWS = [
 
 
 @pytest.mark.parametrize(("rows", "says"), WRONG_ROWS)
-def test_rows_that_cannot_be_written_are_refused_by_name(pipe, rows, says):
-    """That mended rows go on is in test_contract.py."""
+def test_rows_that_cannot_be_written_are_refused_by_name_and_mended_rows_go_on(pipe, rows, says):
     pipe.feed("a")
     pipe.refused(says, rows(pipe))
+    pipe.run()
+    assert pipe.values() == ["a"]
 
 
 def test_options_are_checked_at_once(pipe):
@@ -76,6 +77,8 @@ WRONG_SINKS = [
 def test_a_cluster_that_does_not_fit_is_told_before_anything_is_written(pipe, options, says):
     pipe.feed("a")
     pipe.refused(says, sink=pipe.sink(**options))
+    pipe.run()
+    assert pipe.values() == ["a"]
 
 
 def test_a_shuffle_inside_foreachbatch_with_aqe_is_refused(pipe):

@@ -51,7 +51,7 @@ def test_tasks(given: list[int], split: Split, found: list[list[int]]) -> None:
 
 def test_every_offset_is_read_once_in_order_whatever_the_options() -> None:
     dice = random.Random(7)
-    for _ in range(200):
+    for _ in range(500):
         given = ranges(*[dice.choice([1, 2, 7, 100, 10_000]) for _ in range(dice.randint(1, 12))])
         least, most, records = (dice.choice([None, 1, 3, 10, 40]) for _ in range(3))
         split = Split(least, max(most, least or 0) if most else None, records)
