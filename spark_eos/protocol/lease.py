@@ -8,7 +8,8 @@ KAFKA-17754). A fresh producer has a new epoch, and what is late then is rejecte
 opened, so that the seal finds it fresh.
 
 Taking it fences whoever has it. So a run looks before, and after, whether another one has signed: a successor
-that has is left alone; one that is about to tries again, see `QueryRun`.
+that has is left alone; one that is about to tries again, see `QueryRun`. A commit that is fenced, though nobody has
+signed, is done again once: the transaction may have outlasted its timeout. Fenced twice, the run gives way.
 
 A commit that fails is done again with a fresh producer; so is one whose producer has lost a broker: a librdkafka
 producer that outlives its connection hangs in its next send_offsets_to_transaction (issues 5456 and 5511; here each
@@ -21,7 +22,7 @@ import logging
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 
-from spark_eos.errors import ClusterError, TransactionAborted, Unconfirmed
+from spark_eos.errors import ClusterError, Fenced, TransactionAborted, Unconfirmed
 from spark_eos.protocol.ledger import LaneRow, QueryRow
 from spark_eos.protocol.names import Run, driver_transactional_id
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger, Transaction
@@ -106,10 +107,17 @@ class Lease:
 
         def committed() -> None:
             if not self._fresh or self._transaction.disconnected:
-                self._renewed(over)
-                self.check(self._ledger.query(), over)
-            self._fresh = False
-            self._commit_once(row, offsets, lanes)
+                taken()
+            try:
+                self._commit_once(row, offsets, lanes)
+            except Fenced as error:
+                log.warning("query %s: the driver's commit was fenced: %s", self._run.query, error)
+                taken()
+                self._commit_once(row, offsets, lanes)
+
+        def taken() -> None:
+            self._renewed(over)
+            self.check(self._ledger.query(), over)
 
         self._tried(committed, "its commit")
 
@@ -134,7 +142,7 @@ class Lease:
         return self._held[1]
 
     def _commit_once(self, row: QueryRow, offsets: Offsets, lanes: Sequence[LaneRow]) -> None:
-        transaction = self._transaction
+        self._fresh, transaction = False, self._transaction
         try:
             transaction.begin()
             transaction.commit_offsets([row, *lanes], offsets)

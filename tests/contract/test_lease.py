@@ -37,6 +37,8 @@ class Failing:
                 if self.step == "commit":
                     real(*arguments)
                     raise Unconfirmed("no answer came")
+                if self.step == "begin":
+                    raise Fenced("a newer producer exists, or the transaction timed out")
                 raise BrokerUnreachable("the client did not return within 35 s")
 
             if transactional_id.endswith("-driver"):
@@ -74,6 +76,15 @@ def test_a_seal_that_fails_is_done_again_and_the_run_goes_on(query, source, step
     assert sorted(query.values()) == list("abcd")
 
 
+def test_a_commit_that_is_fenced_though_nobody_has_signed_is_done_again_once(query):
+    run, reports = failing_run(query, "begin", 1)
+    run.seal(0, 1, reports, {}, "0")
+    assert query.ledger.query().next_batch == 1
+    run, reports = failing_run(query.but(query=query.query + "-2"), "begin", 2)
+    with pytest.raises(Fenced):
+        run.seal(0, 1, reports, {}, "0")
+
+
 def test_a_lease_that_can_not_be_taken_at_first_is_taken_in_the_end(query):
     run, reports = failing_run(query, "fence", TRIES - 1)
     run.seal(0, 1, reports, {}, "0")
@@ -91,6 +102,21 @@ def test_a_run_that_was_taken_over_meanwhile_leaves_its_successor_alone(query):
     newer.seal(0, 1, [query.lane(newer, 0, [rows_of("ab")], content="0")], {}, "0")
     assert query.ledger.query().run == "newer"
     assert sorted(query.values()) == ["a", "b"]
+
+
+def test_a_run_that_was_taken_over_while_it_took_its_lease_leaves_the_signature_alone(query):
+    run, reports = failing_run(query, "commit_offsets")
+    acquire = run._lease.acquire
+
+    def overtaken():
+        run._lease.acquire = acquire
+        query.run("newer").open(0, 1, content="0")
+        acquire()
+
+    run._lease.acquire = overtaken
+    with pytest.raises(Fenced, match="run newer took over"):
+        run.seal(0, 1, reports, {}, "0")
+    assert (query.ledger.query().run, query.ledger.query().next_batch) == ("newer", 0)
 
 
 def test_a_seal_that_never_comes_through_is_told_and_made_good_by_the_next_run(query):
