@@ -98,7 +98,7 @@ docs: install ## write the tables that are made from code into docs/
 
 lock: install ## resolve requirements.lock anew
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --extra jobs --extra schema-registry --extra metrics --group dev --universal \
+	$(BIN)/uv pip compile pyproject.toml --extra jobs --extra schema-registry --extra metrics --extra notebooks --group dev --universal \
 	  --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
 
 simulate: install ## the protocol on simulated brokers: searches to the end, and seeded runs (SEEDS=10000)
