@@ -3,32 +3,32 @@
     make demo ARGS="--events 20000 --kills 3"
 
 Starts a Kafka of its own, fills `settlements` from a seed, runs both jobs over it side by side under the same plan of
-kills in the middle of batches, and checks what stands in the topics with a checker that knows neither job. Everything
-is on loopback and in one temporary folder, and is gone at the end.
+kills in the middle of batches, and checks what stands in the topics with a checker that knows neither job. Then the
+rest of the pipeline, from the exactly-once refunds to the warehouse and the notifications, and a reconciliation of all.
+Everything is on loopback and in one temporary folder, and is gone at the end.
 """
 
 from __future__ import annotations
 
 import shutil
 import signal
-import sys
 import tempfile
-import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Annotated
 
 import typer
 from check_refunds import Figures, check, figures_table
 from check_rules import expected
-from demo_runs import Checkpoint, Kill, KilledRun, Outcome, Report, RunFailed, events_per_batch, kill_plan
+from demo_board import Board, side_by_side
+from demo_pipeline import Downstream, command
+from demo_runs import Checkpoint, Kill, KilledRun, Outcome, Report, RunFailed, events_per_batch, growth, kill_plan
 from generate_settlements import Event, generate, send
 from rich.console import Console
-from rich.status import Status
 
 from spark_eos.checker.live import LiveReader
 from spark_eos.checker.topic_log import Topics
@@ -36,6 +36,7 @@ from spark_eos.testing import EmbeddedKafka
 
 JOBS = Path(__file__).resolve().parent
 SOURCE = "settlements"
+NOTIFICATIONS = "merchant-notifications"
 PARTITIONS = {SOURCE: 4, "refunds-emitted": 4, "refund-audit": 3, "settlements-dead-letter": 1}
 EXACTLY_ONCE, AT_LEAST_ONCE = "exactly-once", "at-least-once"
 SCRIPTS = {
@@ -72,16 +73,25 @@ class Demo:
                     self.kafka.create_topic(output(topic, name), partitions)
         self.kafka.create_topic(SOURCE, PARTITIONS[SOURCE])
         with phase(f"{len(self.events):,} settlements"):
-            send(brokers, SOURCE, self.events)
-        with console.status("") as status, ThreadPoolExecutor(len(SCRIPTS)) as pool:
-            board = Board(status)
-            runs = {name: pool.submit(self._run_job, name, board) for name in SCRIPTS}
-            try:
-                for done in as_completed(runs.values()):
-                    done.result()  # the first that fails ends the other
-                return {name: run.result() for name, run in runs.items()}
-            finally:
-                board.cancel()
+            send({"bootstrap.servers": brokers}, SOURCE, self.events)
+        return side_by_side(console, {name: partial(self._run_job, name) for name in SCRIPTS})
+
+    def downstream(self) -> tuple[bool, str]:
+        """What follows the exactly-once refunds, and the reconciliation of all: whether it is fine, and its report."""
+        self.kafka.create_topic(NOTIFICATIONS, PARTITIONS["refunds-emitted"])
+        topics = {
+            "source": SOURCE,
+            "refunds": output("refunds-emitted", EXACTLY_ONCE),
+            "audit": output("refund-audit", EXACTLY_ONCE),
+            "dead_letter": output("settlements-dead-letter", EXACTLY_ONCE),
+            "notifications": NOTIFICATIONS,
+        }
+        rest = Downstream(self.kafka.bootstrap_servers, self.folder, topics, query_id(EXACTLY_ONCE), console.print)
+        outcomes = side_by_side(console, rest.jobs(round(len(self.events) * self._refunds_due())))
+        for name, outcome in outcomes.items():
+            console.print(f"{name}: input processed, {outcome.starts} starts, {outcome.seconds:.0f} s")
+        with phase("reconciliation"):
+            return rest.reconcile()
 
     def _run_job(self, name: str, board: Board) -> Result:
         brokers = self.kafka.bootstrap_servers
@@ -105,8 +115,6 @@ class Demo:
     def _killed_run(self, name: str, status: Report) -> KilledRun:
         checkpoint = self.folder / f"checkpoint-{name}"
         per_batch = events_per_batch(len(self.events), len(self.plan))
-        sample = self.events[:1_000]
-        refunds_due = sum(isinstance(expected(*event), tuple) for event in sample) / len(sample)
         topics = (output("refunds-emitted", name), output("refund-audit", name))
         options = {
             "--bootstrap-servers": self.kafka.bootstrap_servers,
@@ -121,36 +129,19 @@ class Demo:
         }
         return KilledRun(
             name=name,
-            command=[sys.executable, str(JOBS / SCRIPTS[name]), *(word for pair in options.items() for word in pair)],
+            command=command(SCRIPTS[name], options),
             folder=self.folder,
             checkpoint=Checkpoint(checkpoint),
-            outputs=Topics(self.kafka.bootstrap_servers, topics),
-            batch_rows=int(2 * refunds_due * per_batch),
+            **growth(Topics(self.kafka.bootstrap_servers, topics)),
+            batch_rows=int(2 * self._refunds_due() * per_batch),
             status=status,
             note=console.print,
         )
 
-
-class Cancelled(Exception):
-    """The other run failed, or the user ended the demonstration."""
-
-
-class Board:
-    """Shows where both runs are, a line for each; through it they are also told to give up."""
-
-    def __init__(self, status: Status) -> None:
-        self._status = status
-        self._texts: dict[str, str] = {}
-        self._cancelled = threading.Event()
-
-    def show(self, name: str, text: str) -> None:
-        if self._cancelled.is_set():
-            raise Cancelled
-        self._texts[name] = text
-        self._status.update("\n  ".join(self._texts.values()))
-
-    def cancel(self) -> None:
-        self._cancelled.set()
+    def _refunds_due(self) -> float:
+        """Share of the settlements that call for a refund, about."""
+        sample = self.events[:1_000]
+        return sum(isinstance(expected(*event), tuple) for event in sample) / len(sample)
 
 
 def output(topic: str, name: str) -> str:
@@ -227,10 +218,14 @@ def demonstrate(events: int, kills: int, seed: int, merchants: int, keep: bool) 
                 kafka.start()
             demo = Demo(kafka, folder, list(generate(seed, events, merchants)), kill_plan(seed, kills))
             results = demo.run()
+            show(results)
+            fine, report = demo.downstream()
         finally:
             kafka.stop()
-    show(results)
+    console.print(report, markup=False)
     good, line = verdict(results, kills)
+    if not fine:
+        good, line = False, "The reconciliation found differences."
     console.print(f"{line} ({time.monotonic() - began:.0f} s)", style="bold green" if good else "bold red")
     return good
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -123,6 +124,7 @@ def spark_environment(folder: Path) -> dict[str, str]:
         "spark.local.dir": str(folder),
         "spark.sql.codegen.wholeStage": "false",  # compiling costs more than it saves in so short a life
         "spark.sql.shuffle.partitions": "2",
+        "spark.databricks.delta.snapshotPartitions": "1",  # of 50, for a small table
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
     }
@@ -178,6 +180,11 @@ class Outcome:
 Report = Callable[[str], None]
 
 
+def growth(topics: Topics) -> dict[str, Any]:
+    """`written` and `idle` of a run that writes to topics. A restarted job may first write markers: no rows."""
+    return {"written": lambda: sum(topics.ends().values()), "idle": 2 * len(topics.places)}
+
+
 @dataclass(frozen=True)
 class KilledRun:
     """Runs a job until it has processed its input, killing it by plan on the way.
@@ -187,20 +194,24 @@ class KilledRun:
         command: starts the job; it must end with code 0 once its input is processed (trigger available-now).
         folder: working folder of the job.
         checkpoint: the job's checkpoint folder.
-        outputs: topics whose growth shows that a batch is being written.
-        batch_rows: about how many rows a batch writes to them.
+        written: how much stands in the job's outputs; its growth shows that a batch is being written.
+        idle: by how much they may grow though no batch is written, such as by markers that abort old transactions.
+        batch_rows: about how much a batch writes to them.
         status: told now and then where the run is.
         note: told of each kill.
+        unit: what `written` counts.
     """
 
     name: str
     command: Sequence[str]
     folder: Path
     checkpoint: Checkpoint
-    outputs: Topics
+    written: Callable[[], int]
+    idle: int
     batch_rows: int
     status: Report
     note: Report
+    unit: str = "records"
 
     @property
     def log(self) -> Path:
@@ -234,7 +245,7 @@ class KilledRun:
         while (code := job.exit_code) is None:
             current = self.checkpoint.open_batch
             if current is not None:
-                total = sum(self.outputs.ends().values())
+                total = self.written()
                 if current != batch:
                     batch, base = current, total
                 written = total - base
@@ -242,7 +253,7 @@ class KilledRun:
                 return current, written
             self.status(
                 f"{self.name}: kills {len(outcome.kills)} of {planned}, batch {max(batch, 0)}, "
-                f"{base + written:,} records"
+                f"{base + written:,} {self.unit}"
             )
             if time.monotonic() > deadline:
                 raise RunFailed(f"{self.name} did not end in {LIFE_S:.0f} s.\n{self.log_tail()}")
@@ -252,9 +263,7 @@ class KilledRun:
         return None
 
     def _is_moment(self, kill: Kill, batches: int, written: int) -> bool:
-        # A restarted job's first writes may be markers that abort old transactions: they are no rows.
-        markers = 2 * len(self.outputs.places)
-        return batches >= kill.after_batches and written > max(markers, kill.share * self.batch_rows)
+        return batches >= kill.after_batches and written > max(self.idle, kill.share * self.batch_rows)
 
     def _count(self, outcome: Outcome, kill: Kill, batch: int, written: int, planned: int) -> bool:
         """Whether the kill came before the batch was done."""
@@ -262,7 +271,7 @@ class KilledRun:
             outcome.missed += 1
             return False
         victims = "driver, JVM and workers" if kill.whole_tree else "driver and JVM"
-        outcome.kills.append(f"batch {batch}, {written:,} records of it written, {victims}")
+        outcome.kills.append(f"batch {batch}, {written:,} {self.unit} of it written, {victims}")
         self.note(f"{self.name}: kill {len(outcome.kills)} of {planned}: {outcome.kills[-1]}")
         return True
 

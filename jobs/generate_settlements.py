@@ -10,18 +10,30 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Callable, Iterable, Iterator
+import signal
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime, timedelta, timezone
-from typing import Annotated, Any
+from functools import partial
+from itertools import takewhile
+from threading import Event as Flag
+from typing import Any
 
-import typer
 from confluent_kafka import KafkaException, Producer
+from job_options import job_app
+from job_settings import JobSettings, Name
+from pydantic import Field
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 Event = tuple[bytes, bytes]
 """Key and value."""
 
+PRODUCER = {
+    "enable.idempotence": True,
+    "partitioner": "murmur2_random",
+    "compression.type": "lz4",
+    "linger.ms": 20,
+}
 MALFORMED_SHARE = 0.01
 FIRST_MOMENT = datetime(2026, 1, 1, tzinfo=timezone.utc)
 
@@ -103,12 +115,16 @@ def generate(seed: int = 7, events: int = 100_000, merchants: int = 40) -> Itera
 
 
 def send(
-    bootstrap_servers: str, topic: str, events: Iterable[Event], on_sent: Callable[[int], Any] = lambda _: None
-) -> None:
+    client: Mapping[str, str], topic: str, events: Iterable[Event], on_sent: Callable[[int], Any] = lambda _: None
+) -> int:
     """Write events to a topic, keyed as the Java client would.
 
     Args:
+        client: settings of the Kafka client, `bootstrap.servers` among them.
         on_sent: called now and then with how many were sent since the last call.
+
+    Returns:
+        How many.
 
     Raises:
         KafkaException: an event could not be written.
@@ -119,20 +135,19 @@ def send(
         if error is not None:
             failed.append(KafkaException(error))
 
-    settings = {"bootstrap.servers": bootstrap_servers, "partitioner": "murmur2_random", "linger.ms": 20}
-    producer = Producer(settings | {"enable.idempotence": True, "compression.type": "lz4"})
-    unreported = 0
-    for key, value in events:
+    producer = Producer(dict(client) | PRODUCER)
+    sent = reported = 0
+    for sent, (key, value) in enumerate(events, 1):
         _produce(producer, topic, key, value, delivered)
-        unreported += 1
-        if unreported == 5_000:
+        if sent - reported == 5_000:
             producer.poll(0)
-            on_sent(unreported)
-            unreported = 0
+            on_sent(sent - reported)
+            reported = sent
     producer.flush()
-    on_sent(unreported)
+    on_sent(sent - reported)
     if failed:
         raise failed[0]
+    return sent
 
 
 def _produce(producer: Producer, topic: str, key: bytes, value: bytes, delivered: Callable[..., None]) -> None:
@@ -143,21 +158,32 @@ def _produce(producer: Producer, topic: str, key: bytes, value: bytes, delivered
             producer.poll(0.1)
 
 
-def main(
-    bootstrap_servers: Annotated[str, typer.Option(help="Brokers: host:port,host:port.")] = "localhost:9092",
-    topic: Annotated[str, typer.Option(help="An existing topic.")] = "settlements",
-    seed: Annotated[int, typer.Option(help="Decides every byte.")] = 7,
-    events: Annotated[int, typer.Option(min=1, help="How many, the malformed included.")] = 100_000,
-    merchants: Annotated[int, typer.Option(min=1)] = 40,
-) -> None:
-    """Write seeded settlements to a topic."""
+class GeneratorSettings(JobSettings):
+    """`conf/generate_settlements.toml` explains each key."""
+
+    file = "generate_settlements"
+
+    topic: Name = Field("settlements", description="An existing topic.")
+    seed: int = Field(7, strict=True, description="Decides every byte.")
+    events: int = Field(100_000, gt=0, strict=True, description="How many, the malformed included.")
+    merchants: int = Field(40, gt=0, strict=True, description="How many merchants share them.")
+
+
+def run(settings: GeneratorSettings) -> None:
+    """Write the settlements until SIGTERM asks to stop, and say how many."""
+    asked_to_stop = Flag()
+    signal.signal(signal.SIGTERM, lambda *_: asked_to_stop.set())
     console = Console()
+    events = generate(settings.seed, settings.events, settings.merchants)
+    wanted = takewhile(lambda _: not asked_to_stop.is_set(), events)
     columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
     with Progress(*columns, console=console, disable=not console.is_terminal) as progress:
-        task = progress.add_task("settlements", total=events)
-        send(bootstrap_servers, topic, generate(seed, events, merchants), lambda n: progress.advance(task, n))
-    console.print(f"{events} settlements of {merchants} merchants in {topic} (seed {seed})")
+        task = progress.add_task("settlements", total=settings.events)
+        sent = send(settings.client, settings.topic, wanted, lambda n: progress.advance(task, n))
+    console.print(f"{sent} settlements of {settings.merchants} merchants in {settings.topic} (seed {settings.seed})")
 
+
+app = job_app(GeneratorSettings, "Write seeded settlements to a topic.", lambda settings: partial(run, settings))
 
 if __name__ == "__main__":
-    typer.run(main)
+    app()

@@ -1,4 +1,4 @@
-"""The jobs' settings: one validated model, filled from TOML files and the command line."""
+"""The jobs' settings: validated models on one base, filled from TOML files and the command line."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import re
 import sys
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, ClassVar, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 if sys.version_info >= (3, 11):
     import tomllib
 else:
     import tomli as tomllib
 
-DEFAULT_FILE = Path(__file__).resolve().parent.parent / "conf" / "settlements_to_refunds.toml"
+CONF = Path(__file__).resolve().parent.parent / "conf"
 AVAILABLE_NOW = "available-now"
 
 Name = Annotated[str, Field(min_length=1)]
@@ -25,38 +25,53 @@ class SettingsError(ValueError):
     """A settings file or option is wrong. The text has one line per wrong key."""
 
 
-class Topics(BaseModel):
-    """Names of the topics: one in, three out."""
+class Table(BaseModel):
+    """A table of a settings file: an unknown key is an error."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    source: Name = "settlements"
-    refunds: Name = "refunds-emitted"
-    audit: Name = "refund-audit"
-    dead_letter: Name = "settlements-dead-letter"
 
-    @model_validator(mode="after")
-    def _all_different(self) -> Topics:
-        names = [self.source, self.refunds, self.audit, self.dead_letter]
-        if len(set(names)) < len(names):
-            raise ValueError("the four topics must have different names")
-        return self
+class JobSettings(Table):
+    """What every job needs to know. A job adds keys of its own; its file in conf/ explains each."""
 
+    file: ClassVar[str]
+    """The job's default file in conf/, without `.toml`."""
 
-class JobSettings(BaseModel):
-    """What a run needs to know. `conf/settlements_to_refunds.toml` explains each key."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-
-    bootstrap_servers: Name
-    checkpoint: Name
-    query_id: Name = "refunds"
-    max_offsets_per_trigger: Annotated[int, Field(gt=0, strict=True)] = 10_000
-    starting_offsets: Annotated[str, Field(pattern=r"^(earliest|latest|\{.*\})$")] = "earliest"
-    trigger: str = "0 seconds"
-    master: Name = "local[2,4]"
-    topics: Topics = Topics()
+    bootstrap_servers: Name = Field(description="Brokers: host:port,host:port.")
     kafka: dict[str, str] = {}
+
+    @property
+    def client(self) -> dict[str, str]:
+        """Settings of a Kafka client, as librdkafka names them."""
+        return {"bootstrap.servers": self.bootstrap_servers, **self.kafka}
+
+    @property
+    def kafka_options(self) -> dict[str, str]:
+        """Client settings as options of the connector."""
+        return {f"kafka.{name}": value for name, value in self.client.items()}
+
+
+class SparkSettings(JobSettings):
+    """What a job needs that runs on Spark."""
+
+    delta: ClassVar[bool] = False
+    """Whether it needs Delta Lake."""
+
+    master: Name = Field("local[2,4]", description="Spark master; not used under spark-submit.")
+
+
+class StreamSettings(SparkSettings):
+    """What a streaming job needs."""
+
+    checkpoint: Name = Field(description="Checkpoint folder.")
+    query_id: str = Field(pattern=r"^[A-Za-z0-9._-]+$", description="Stable name of the query.")
+    max_offsets_per_trigger: int = Field(10_000, gt=0, strict=True, description="Events per batch, at most.")
+    starting_offsets: str = Field(
+        "earliest",
+        pattern=r"^(earliest|latest|\{.*\})$",
+        description="earliest, latest or JSON; first start only.",
+    )
+    trigger: str = Field("0 seconds", description=f"'5 seconds', or {AVAILABLE_NOW}.")
 
     @field_validator("trigger")
     @classmethod
@@ -66,35 +81,44 @@ class JobSettings(BaseModel):
         return text
 
     @property
-    def kafka_options(self) -> dict[str, str]:
-        """Client settings as options of the connector."""
-        client = {"bootstrap.servers": self.bootstrap_servers, **self.kafka}
-        return {f"kafka.{name}": value for name, value in client.items()}
-
-    @property
     def trigger_options(self) -> dict[str, Any]:
         """Arguments of `DataStreamWriter.trigger`."""
         return {"availableNow": True} if self.trigger == AVAILABLE_NOW else {"processingTime": self.trigger}
 
+    def source_options(self, topic: str) -> dict[str, str]:
+        """Options of the `kafka-eos` source for a topic."""
+        return self.kafka_options | {
+            "subscribe": topic,
+            "startingOffsets": self.starting_offsets,
+            "maxOffsetsPerTrigger": str(self.max_offsets_per_trigger),
+        }
 
-def load_settings(file: Path | None = None, options: Mapping[str, Any] | None = None) -> JobSettings:
-    """Settings from the default file, then `file`, then `options`; the later wins, key by key.
+
+Settings = TypeVar("Settings", bound=JobSettings)
+
+
+def load_settings(
+    model: type[Settings], file: Path | None = None, options: Mapping[str, Any] | None = None
+) -> Settings:
+    """A job's settings from its default file, then `file`, then `options`; the later wins, key by key.
 
     Args:
+        model: the job's settings.
         file: further TOML file, laid out as the default one.
         options: values by key, `topics.source` for a key of a table; None values count as not given.
 
     Raises:
         SettingsError: a file can't be read, a key is unknown or missing, or a value is wrong.
     """
-    merged = _read(DEFAULT_FILE) if DEFAULT_FILE.exists() else {}
+    default = CONF / f"{model.file}.toml"
+    merged = _read(default) if default.exists() else {}
     if file is not None:
         merged = _merge(merged, _read(file))
     for key, value in (options or {}).items():
         if value is not None:
             merged = _merge(merged, _nested(key, value))
     try:
-        return JobSettings.model_validate(merged)
+        return model.model_validate(merged)
     except ValidationError as error:
         raise SettingsError("\n".join(_explain(problem) for problem in error.errors())) from None
 

@@ -8,18 +8,23 @@ All options are in conf/settlements_to_refunds.toml; the rules for refunds are i
 
 from __future__ import annotations
 
-from job_runner import BatchWriter, job_app
-from job_settings import JobSettings
+from job_options import job_app
+from job_runner import streaming
+from settlements_job import RefundsSettings, SettlementsJob
 
 from spark_eos import KafkaSink
 
 
-def exactly_once(settings: JobSettings) -> BatchWriter:
+def exactly_once(settings: RefundsSettings) -> KafkaSink:
     """The connector's sink: whatever crashes when, each batch is in the topics once."""
     return KafkaSink(settings.kafka_options | {"query.id": settings.query_id})
 
 
-app = job_app("Write a refund and its audit row for each settlement that calls for one, exactly once.", exactly_once)
+app = job_app(
+    RefundsSettings,
+    "Write a refund and its audit row for each settlement that calls for one, exactly once.",
+    streaming(lambda settings: SettlementsJob(settings, exactly_once)),
+)
 
 if __name__ == "__main__":
     app()

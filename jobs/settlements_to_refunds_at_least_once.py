@@ -11,14 +11,15 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-from job_runner import BatchWriter, job_app
-from job_settings import JobSettings
+from job_options import job_app
+from job_runner import BatchWriter, streaming
 from pyspark.sql import DataFrame, Row
+from settlements_job import RefundsSettings, SettlementsJob
 
 
-def at_least_once(settings: JobSettings) -> BatchWriter:
+def at_least_once(settings: RefundsSettings) -> BatchWriter:
     """Writes each partition of a batch with a producer of its own."""
-    client = {"bootstrap.servers": settings.bootstrap_servers, **settings.kafka}
+    client = settings.client
     producer = {"enable.idempotence": True, "acks": "all", "partitioner": "murmur2_random", "linger.ms": 5}
 
     def write(df: DataFrame, _batch_id: int) -> None:
@@ -62,7 +63,11 @@ def _produce(producer: Any, row: Row, headers: list[tuple[str, bytes]], delivere
             producer.poll(0.1)
 
 
-app = job_app("Write a refund and its audit row for each settlement that calls for one, at least once.", at_least_once)
+app = job_app(
+    RefundsSettings,
+    "Write a refund and its audit row for each settlement that calls for one, at least once.",
+    streaming(lambda settings: SettlementsJob(settings, at_least_once)),
+)
 
 if __name__ == "__main__":
     app()

@@ -57,8 +57,10 @@ def spark(tmp_path_factory) -> Iterator[object]:
     from pyspark.sql import SparkSession
     from quick_spark import QUICK
 
+    from spark_eos.spark.versions import SPARK_41
+
     warehouse: Path = tmp_path_factory.mktemp("warehouse")
-    session = (
+    builder = (
         SparkSession.builder.master("local[2,4]")
         .appName("spark-eos tests")
         .config("spark.ui.enabled", "false")
@@ -68,8 +70,12 @@ def spark(tmp_path_factory) -> Iterator[object]:
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.sql.session.timeZone", "UTC")
-        .getOrCreate()
     )
+    if not SPARK_41:  # the pinned Delta Lake is of another Spark
+        from job_session import with_delta
+
+        builder = with_delta(builder)
+    session = builder.getOrCreate()
     session.sparkContext.setLogLevel("OFF")
     yield session
     session.stop()

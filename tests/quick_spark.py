@@ -3,5 +3,6 @@
 QUICK = {
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
     "spark.sql.codegen.wholeStage": "false",
+    "spark.databricks.delta.snapshotPartitions": "1",  # of 50, for a table of a few files
 }
 """Settings by name."""

@@ -160,7 +160,7 @@ class Ledger:
         return Topics(self.bootstrap, (self.names["refunds"], self.names["audit"], self.names["dead_letter"]))
 
     def settle(self, events: Iterable[Event]) -> None:
-        send(self.bootstrap, self.names["source"], events)
+        send({"bootstrap.servers": self.bootstrap}, self.names["source"], events)
 
     def rows(self) -> list[tuple[str, dict[str, Any]]]:
         """Refund and audit rows that are due, in order, as topic and value."""
