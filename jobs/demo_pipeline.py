@@ -20,6 +20,8 @@ JOBS = Path(__file__).resolve().parent
 BATCHES = 4
 KILL = Kill(after_batches=1, share=0.0, whole_tree=True)
 REPORT_S = 240
+WINDOWS = {"--window": "1 minute", "--lateness": "1 minute"}
+"""Short: the settlements of a small demonstration are of some minutes."""
 
 
 @dataclass(frozen=True)
@@ -65,7 +67,7 @@ class Downstream:
 
     def _notifications(self, refunds: int) -> KilledRun:
         topic = self.topics["notifications"]
-        options = {"--source-topic": self.topics["refunds"], "--notifications-topic": topic}
+        options = {"--source-topic": self.topics["refunds"], "--notifications-topic": topic} | WINDOWS
         return self._job(
             "notifications", "merchant_notifications.py", options, refunds, growth(Topics(self.brokers, (topic,)))
         )
@@ -98,7 +100,11 @@ class Downstream:
             RunFailed: it could not be told.
         """
         topics = {f"--{name.replace('_', '-')}-topic": topic for name, topic in self.topics.items()}
-        options = {"--bootstrap-servers": self.brokers, "--query-id": self.query_id, "--table": str(self.table)}
+        options = {
+            "--bootstrap-servers": self.brokers,
+            "--query-id": self.query_id,
+            "--table": str(self.table),
+        } | WINDOWS
         done = subprocess.run(
             command("reconcile.py", options | topics),
             cwd=self.folder,

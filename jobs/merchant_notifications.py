@@ -82,13 +82,14 @@ def notifications(refunds: DataFrame, window: str) -> DataFrame:
     """
     of_window = refunds.groupBy(F.window("at", window), "merchant")
     sums = of_window.agg(F.count(F.lit(1)).alias("refunds"), F.sum("amount_paise").alias("amount_paise"))
-    ends = (_utc(F.col(f"window.{end}")).alias(f"window_{end}") for end in ("start", "end"))
+    ends = (utc(F.col(f"window.{end}")).alias(f"window_{end}") for end in ("start", "end"))
     value = F.to_json(F.struct("merchant", *ends, "refunds", "amount_paise"))
     return sums.select(F.col("merchant").cast("binary").alias("key"), value.cast("binary").alias("value"))
 
 
-def _utc(moment: Column) -> Column:
-    return F.date_format(moment, "yyyy-MM-dd'T'HH:mm:ss'Z'")  # the session's time zone is UTC
+def utc(moment: Column) -> Column:
+    """A timestamp as text, to the second; the session's time zone is UTC."""
+    return F.date_format(moment, "yyyy-MM-dd'T'HH:mm:ss'Z'")
 
 
 app = job_app(

@@ -23,7 +23,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 from job_options import job_app
 from job_session import log_to_stderr, session
 from job_settings import Name, SparkSettings
-from merchant_notifications import DURATION, notifications, refund_fields
+from merchant_notifications import DURATION, notifications, refund_fields, utc
 from pydantic import Field
 from pyspark.errors import PySparkException
 from pyspark.sql import Column, DataFrame, SparkSession
@@ -56,6 +56,7 @@ class ReconcileSettings(SparkSettings):
     table: Name = Field(description="Folder of the warehouse's Delta table.")
     columns: Name = Field(description="Fields of a refund, as the warehouse has them.")
     window: str = Field("10 minutes", pattern=DURATION, description="Length of a notification's window.")
+    lateness: str = Field("1 hour", pattern=DURATION, description="How late a refund may be for its notification.")
     allow_pending: bool = Field(False, description="What is still on its way is no difference.")
     report: Literal["table", "json"] = Field("table", description="table or json.")
     topics: ReconcileTopics = ReconcileTopics()
@@ -118,8 +119,10 @@ class Reconciliation:
 
     def _notified(self) -> Leg:
         refunds = refund_fields(self._outputs[self._settings.topics.refunds])
-        due = notifications(refunds, self._settings.window)
-        (newest,) = self._notifications.agg(F.max(_text("window_end"))).first() or (None,)
+        # A window is over when the watermark, the time of the newest refund less the lateness, has passed its end.
+        (watermark,) = refunds.agg(utc(F.max("at") - F.expr(f"interval {self._settings.lateness}"))).first()
+        due = notifications(refunds, self._settings.window).where(_text("window_end") <= watermark)
+        (newest,) = self._notifications.agg(F.max(_text("window_end"))).first()
         waits = F.lit(True) if newest is None else _text("window_end") > newest
         return compare("notifications", notification(due, waits), notification(self._notifications, F.lit(False)))
 

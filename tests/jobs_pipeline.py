@@ -21,6 +21,8 @@ from settlements_job import RefundsSettings, SettlementsJob
 from settlements_to_refunds import exactly_once
 from spark_all import take_all
 
+WINDOWS = {"window": "1 minute", "lateness": "1 minute"}
+
 
 class JobsPipeline:
     """Settlements to refunds, to the warehouse and to notifications.
@@ -80,13 +82,13 @@ class JobsPipeline:
 
     def notify(self) -> None:
         """Take all refunds into notifications."""
-        own = {f"topics.{name}": self.topics[topic] for name, topic in (("source", "refunds"), ("notifications",) * 2)}
+        own = {"topics.source": self.topics["refunds"], "topics.notifications": self.topics["notifications"]} | WINDOWS
         settings = load_settings(NotificationSettings, options=self._common("notifications") | own)
         self._run(settings, NotificationJob(settings))
 
     def reconcile(self) -> dict[str, Leg]:
         """What is there now against what is due, by leg."""
         own = {"query_id": f"{self.query}-refunds", "table": str(self.table), "bootstrap_servers": self.brokers}
-        options = own | {f"topics.{name}": topic for name, topic in self.topics.items()}
+        options = own | WINDOWS | {f"topics.{name}": topic for name, topic in self.topics.items()}
         settings = load_settings(ReconcileSettings, options=options)
         return {leg.name: leg for leg in Reconciliation(self.spark, settings).legs()}

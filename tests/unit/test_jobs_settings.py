@@ -46,7 +46,8 @@ def test_the_jobs_fit_together() -> None:
     assert whole.topics.model_dump() == refunds.topics.model_dump() | {
         "notifications": notifications.topics.notifications
     }
-    assert (whole.query_id, whole.window) == (refunds.query_id, notifications.window)
+    assert whole.query_id == refunds.query_id
+    assert (whole.window, whole.lateness) == (notifications.window, notifications.lateness)
     assert (whole.table, whole.columns) == (warehouse.table, warehouse.columns)
     assert len({each.checkpoint for each in (refunds, warehouse, notifications)}) == 3
 
