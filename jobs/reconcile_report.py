@@ -20,9 +20,10 @@ def print_table(console: Console, settlements: int, legs: Sequence[Leg], fine: b
         table.add_row(label, *(_number(getattr(leg, label)) for leg in legs))
     for kind in KINDS:
         table.add_row(kind, *(_difference(leg.differences[kind]) for leg in legs))
-    for label in ("due", "found"):
-        table.add_row(f"paise {label}", *(_number(getattr(leg, f"paise_{label}")) for leg in legs))
     console.print(table)
+    for leg in legs:
+        if leg.paise_due is not None or leg.paise_found is not None:
+            console.print(f"{leg.name}: {_number(leg.paise_due)} paise due, {_number(leg.paise_found)} found")
     for leg in legs:
         for kind, ids in leg.examples.items():
             console.print(f"{leg.name}: {kind} ({KINDS[kind]}), such as {', '.join(ids)}", markup=False)

@@ -33,7 +33,10 @@ def test_the_demonstration(tmp_path) -> None:
     assert table["refunds lost"][1] == "0"
     assert table["SIGKILLs in the middle of a batch"] == ["2", "2"]
     assert "\x1b" not in done.stdout, "no colours in a pipe"
-    assert len(done.stdout.splitlines()) < 50
+    assert len(done.stdout.splitlines()) < 75
+    assert "warehouse: kill 1 of 1" in done.stdout
+    assert "notifications: kill 1 of 1" in done.stdout
+    assert "Everything that is due is there, once." in done.stdout
     assert list(tmp_path.iterdir()) == [], "everything is cleaned up"
 
 
