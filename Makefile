@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help machine install demo test test-unit test-simulation test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
-  bench-staging docs lock simulate mutants fault soak scenarios clean
+  bench-staging docs notebooks lock simulate mutants fault soak scenarios clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -95,6 +95,9 @@ bench-staging: install ## how long a slow lane holds readers back, with and with
 
 docs: install ## write the tables that are made from code into docs/
 	$(BIN)/python docs/make.py
+
+notebooks: install ## run the notebooks from top to bottom and save their outputs in place (ARGS=3_tail_latency)
+	$(BIN)/python notebooks/execute.py $(ARGS)
 
 lock: install ## resolve requirements.lock anew
 	$(BIN)/python -m pip install --quiet uv

@@ -6,12 +6,13 @@ from contextlib import suppress
 
 from pipeline import World
 from scenario import Scenario, Story
-from scenario_log import log_of, markers
+from scenario_log import markers
 from tests_support import Query, rows_of
 
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import lane_transactional_id
 from spark_eos.protocol.transaction import LaneReport
+from spark_eos.testing import log_of
 
 SETTLEMENTS, REFUNDS = "settlements", "refunds"
 VALUES = [["RFD-9001", "RFD-9002"], ["RFD-9003", "RFD-9004"]]

@@ -14,12 +14,12 @@ from pathlib import Path
 from confluent_kafka.admin import AdminClient, NewTopic
 from pipeline import World
 from scenario import Scenario, Story, wait_until
-from scenario_log import log_of, markers, numbers, states_of
+from scenario_log import markers, numbers, states_of
 from tests_support import Query, rows_of
 
 from spark_eos.protocol.names import lane_transactional_id
 from spark_eos.protocol.transaction import Outcome
-from spark_eos.testing import wait_for_markers
+from spark_eos.testing import log_of, wait_for_markers
 from spark_eos.testing.broker import DUMP_TOOL, run_tool
 
 STATE_TOPIC = "__transaction_state"

@@ -8,8 +8,10 @@ import uuid
 from confluent_kafka import KafkaException, Producer
 from pipeline import World
 from scenario import Scenario, Story
-from scenario_log import log_of, markers, numbers
+from scenario_log import markers, numbers
 from tests_support import committed_values
+
+from spark_eos.testing import log_of
 
 REFUNDS = [f"RFD-{number}" for number in (9001, 9002)]
 CALL_S = 30

@@ -13,11 +13,11 @@ from pathlib import Path
 from confluent_kafka import Producer
 from pipeline import World
 from scenario import Scenario, Story, wait_until
-from scenario_log import log_of, markers
+from scenario_log import markers
 from scenario_pod import QUERY, Pod
 from tests_support import committed_values
 
-from spark_eos.testing import leash
+from spark_eos.testing import leash, log_of
 
 POD = Path(__file__).with_name("scenario_pod.py")
 PODS = 4
