@@ -94,6 +94,7 @@ def test_a_merchant_is_told_of_a_window_once_and_right(pipeline):
         assert sums[each["merchant"], each["window_start"]] == each["amount_paise"], each
 
 
+@pytest.mark.large
 def test_each_difference_is_found_where_it_is(pipeline):
     assert differences(pipeline) == {}
     first = pipeline.rows().orderBy("kafka_partition", "kafka_offset").first()

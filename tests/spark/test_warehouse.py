@@ -87,6 +87,7 @@ def test_a_new_checkpoint_is_refused_and_adopted_when_asked(pipeline):
     assert stored(pipeline) == ids(1, 2, 3, 4, 5)
 
 
+@pytest.mark.large
 def test_a_checkpoint_that_starts_before_the_tables_end_writes_nothing_twice(pipeline):
     emit(pipeline, 1, 2)
     pipeline.store(columns=COLUMNS)
@@ -100,6 +101,7 @@ def test_a_checkpoint_that_starts_before_the_tables_end_writes_nothing_twice(pip
     assert stored(pipeline) == ids(1, 2, 3, 4, 5, 6)
 
 
+@pytest.mark.large
 def test_what_kafka_has_deleted_before_a_checkpoint_was_adopted_is_told(pipeline):
     emit(pipeline, 2)
     pipeline.store(columns=COLUMNS)
@@ -134,6 +136,7 @@ def test_a_new_field_becomes_a_column(pipeline):
     assert found == {"RFD-1": None, "RFD-2": "INR"}
 
 
+@pytest.mark.large
 def test_a_field_of_another_type_is_refused(pipeline):
     emit(pipeline, 1)
     pipeline.store(columns=COLUMNS)
