@@ -103,7 +103,7 @@ lock: install ## resolve requirements.lock anew
 
 WHEEL := dist/spark_eos-$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-any.whl
 wheel: $(WHEEL) ## the package as a wheel, in dist
-$(WHEEL): $(VENV)/.installed $(shell find spark_eos -name '*.py') pyspark_kafka_eos.py README.md
+$(WHEEL): $(VENV)/.installed $(shell find spark_eos -name '*.py') pyspark_kafka_eos.py
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
 # schema-registry and metrics are for jobs that need them: make archive EXTRAS="jobs schema-registry"
@@ -113,7 +113,7 @@ archive: $(ENV) dist/jobs.zip ## what a job takes to a cluster, in dist: ./spark
 $(ENV): $(WHEEL) deploy/archive.py requirements.lock
 	$(BIN)/python deploy/archive.py $(WHEEL) $@ $(EXTRAS)
 
-dist/jobs.zip: $(wildcard jobs/*.py)
+dist/jobs.zip: $(wildcard jobs/*.py) | $(VENV)/.installed
 	mkdir -p dist
 	rm -f $@
 	cd jobs && ../$(BIN)/python -m zipfile --create ../$@ $(^F)
