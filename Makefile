@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help machine install demo test test-unit test-simulation test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
-  bench-staging docs lock wheel archive simulate mutants fault soak scenarios clean
+  bench-staging docs lock wheel archive FORCE simulate mutants fault soak scenarios clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -106,11 +106,14 @@ wheel: $(WHEEL) ## the package as a wheel, in dist
 $(WHEEL): $(VENV)/.installed $(shell find spark_eos -name '*.py') pyspark_kafka_eos.py
 	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
 
-# schema-registry and metrics are for jobs that need them: make archive EXTRAS="jobs schema-registry"
 EXTRAS ?= jobs
+dist/.extras: FORCE
+	@mkdir -p dist; echo '$(EXTRAS)' | cmp -s - $@ || echo '$(EXTRAS)' > $@
+FORCE:
+
 ENV := dist/spark-eos-env.tar.gz
-archive: $(ENV) dist/jobs.zip ## what a job takes to a cluster, in dist: ./spark-submit.sh, docs/deploy.md (EXTRAS="jobs metrics")
-$(ENV): $(WHEEL) deploy/archive.py requirements.lock
+archive: $(ENV) dist/jobs.zip ## what a job takes to a cluster, in dist: ./spark-submit.sh, docs/deploy.md (EXTRAS="jobs schema-registry metrics")
+$(ENV): $(WHEEL) deploy/archive.py requirements.lock dist/.extras
 	$(BIN)/python deploy/archive.py $(WHEEL) $@ $(EXTRAS)
 
 dist/jobs.zip: $(wildcard jobs/*.py) | $(VENV)/.installed

@@ -137,6 +137,25 @@ def test_in_one_process(tmp_path) -> None:
     assert done.stdout == "['local[2,4]', 'false', None] True\n['--master', 'spark://of.the.job']\n"
 
 
+@pytest.mark.parametrize("asked", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_goes_to_the_job_and_its_exit_code_comes_back(asked, tmp_path) -> None:
+    job = tmp_path / "job.py"
+    job.write_text(
+        "import signal, sys, time\n"
+        "signal.signal(signal.SIGTERM, lambda *_: sys.exit(3))\n"
+        "print('up', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    command = [SUBMIT, *conf(QUICK), str(job)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True) as script:
+        assert script.stdout.readline() == b"up\n"
+        if asked == signal.SIGINT:
+            os.killpg(script.pid, asked)  # as Ctrl-C does it
+        else:
+            script.send_signal(asked)
+        assert script.wait(60) == 3
+
+
 @pytest.mark.large
 def test_a_job_that_is_asked_to_stop_ends_its_batch(refunds, tmp_path) -> None:
     refunds.settle(1, 2_000)
