@@ -3,21 +3,28 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 
+import group_leash
 import psutil
 import pyspark
 from spark_pipe import wait_for
 
-from spark_eos.testing import leash
 from spark_eos.testing.ports import free_ports
 
 SPARK_HOME = Path(pyspark.__file__).parent
 BACKEND = "CoarseGrainedExecutorBackend"
+
+
+def end_group(process: subprocess.Popen[bytes]) -> None:
+    """SIGKILL for what a process on a `group_leash` has left, it or its children."""
+    with suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
 
 
 class StandaloneCluster:
@@ -49,14 +56,10 @@ class StandaloneCluster:
         return self
 
     def __exit__(self, *_: type[BaseException] | BaseException | TracebackType | None) -> None:
-        left = self.executors()
         for process in reversed(self._started):
             process.terminate()
             process.wait(60)
-        psutil.wait_procs(left, 10)
-        for executor in left:
-            with suppress(psutil.NoSuchProcess):
-                executor.kill()
+            end_group(process)
 
     def executors(self) -> list[psutil.Process]:
         """The JVMs of all executors, each a child of its worker."""
@@ -77,7 +80,7 @@ class StandaloneCluster:
         with (self._folder / f"{name}.log").open("wb") as log:
             self._started.append(
                 subprocess.Popen(
-                    [sys.executable, leash.__file__, str(os.getpid()), "", *command],
+                    [sys.executable, group_leash.__file__, str(os.getpid()), *command],
                     cwd=self._folder,
                     env=self._environment(),
                     stdin=subprocess.DEVNULL,

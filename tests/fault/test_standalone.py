@@ -12,16 +12,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import group_leash
 import psutil
 import pytest
 from check_refunds import check
 from demo_runs import Checkpoint
 from generate_settlements import generate, send
 from spark_pipe import wait_for
-from standalone_cluster import StandaloneCluster
+from standalone_cluster import StandaloneCluster, end_group
 
 from spark_eos.checker.topic_log import Topics
-from spark_eos.testing import leash
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = str(ROOT / "spark-submit.sh")
@@ -37,7 +37,7 @@ QUICK += [f"spark.{side}.extraJavaOptions=-XX:+UseSerialGC -XX:TieredStopAtLevel
 @contextmanager
 def submitted(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[bytes]]:
     """The script as a process on a leash; its output goes to submit.log."""
-    command = [sys.executable, leash.__file__, str(os.getpid()), "", SUBMIT, *arguments]
+    command = [sys.executable, group_leash.__file__, str(os.getpid()), SUBMIT, *arguments]
     with (folder / "submit.log").open("wb") as log:
         process = subprocess.Popen(
             command,
@@ -50,8 +50,7 @@ def submitted(arguments: list[str], folder: Path) -> Iterator[subprocess.Popen[b
     try:
         yield process
     finally:
-        for each in psutil.Process(process.pid).children(recursive=True) if process.poll() is None else ():
-            each.kill()
+        end_group(process)
         process.wait(30)
 
 
@@ -63,7 +62,7 @@ class Refunds:
         self.names = {"source": topic(2, name="settlements"), "refunds": topic(2, name="refunds")}
         self.names |= {"audit": topic(2, name="audit"), "dead_letter": topic(1, name="dead")}
         self.checkpoint = Checkpoint(folder / "checkpoint")
-        self.outputs = Topics(bootstrap, tuple(self.names.values())[1:])
+        self.written = Topics(bootstrap, (self.names["refunds"],))
 
     def arguments(self, trigger: str) -> list[str]:
         """Of the job. Each record is a request of its own, so that a batch takes long enough to be hit."""
@@ -79,9 +78,6 @@ class Refunds:
 
     def settle(self, seed: int, count: int) -> None:
         send(self.bootstrap, self.names["source"], generate(seed, count, 40))
-
-    def written(self) -> int:
-        return sum(self.outputs.ends().values())
 
 
 @pytest.fixture
@@ -196,13 +192,25 @@ def clients_of(executors: list[psutil.Process]) -> dict[int, set[str]]:
 
 
 def in_the_middle_of_a_batch(refunds: Refunds, process: subprocess.Popen[bytes]) -> int:
-    """Waits until a batch has begun and some of its rows are in the log; its id."""
-    before = refunds.checkpoint.last_planned
-    wait_for(lambda: refunds.checkpoint.last_planned > before or process.poll() is not None)
-    begun = refunds.written()
-    wait_for(lambda: refunds.written() > begun + PER_BATCH / 5 or process.poll() is not None)
-    assert process.poll() is None, log_of(refunds.folder)
-    return before + 1
+    """Waits until both lanes of a batch have some of their rows in the log, and not half of them; its id.
+
+    By their keys, settlements of one partition become refunds of one partition: what a lane has written shows by that.
+    """
+    batch, begun = refunds.checkpoint.last_planned, None
+
+    def caught() -> bool:
+        nonlocal batch, begun
+        assert process.poll() is None, log_of(refunds.folder)
+        now = refunds.written.ends()
+        if refunds.checkpoint.last_planned > batch:
+            batch, begun = refunds.checkpoint.last_planned, now
+        if begun is None:
+            return False
+        grown = [now[place] - begun[place] for place in now]
+        return min(grown) > 20 and max(grown) < PER_BATCH / 8
+
+    wait_for(caught, 100)
+    return batch
 
 
 @pytest.mark.large
@@ -216,9 +224,8 @@ def test_an_executor_killed_in_the_middle_of_a_batch_costs_no_refund_and_doubles
         submitted(["--master", cluster.url, *options, *refunds.arguments("available-now")], tmp_path) as process,
     ):
         wait_for(lambda: len(clients_of(cluster.executors())) == 2 or process.poll() is not None, 150)
+        clients, victim = clients_of(cluster.executors()), cluster.executors()[0]
         batch = in_the_middle_of_a_batch(refunds, process)
-        clients = clients_of(cluster.executors())
-        victim = cluster.executors()[0]
         victim.kill()
         assert refunds.checkpoint.last_done < batch
         deadline = time.monotonic() + 200
