@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help machine install demo test test-unit test-simulation test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
-  bench-staging docs notebooks lock simulate mutants fault soak scenarios clean
+  bench-staging docs notebooks lock wheel archive FORCE simulate mutants fault soak scenarios clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -71,7 +71,7 @@ test-spark41: $(VENV41)/.installed ## the tests of the kafka and spark tiers wit
 test-fault: install ## kills, rival drivers, the fault matrix in short
 	$(BIN)/pytest tests/fault $(ARGS)
 
-test-large: install $(ARCHIVES) ## what is too large for every day: take-over of 5,000 lanes, executors and brokers that are killed, a bad network
+test-large: install $(ARCHIVES) archive ## what is too large for every day: take-over of 5,000 lanes, executors and brokers that are killed, a bad network
 	SPARK_EOS_TEST_LANES=5000 $(BIN)/pytest tests/kafka/test_many_lanes.py $(ARGS)
 	$(BIN)/pytest tests -m large $(ARGS)
 
@@ -104,6 +104,26 @@ lock: install ## resolve requirements.lock anew
 	$(BIN)/uv pip compile pyproject.toml --extra jobs --extra schema-registry --extra metrics --extra notebooks --group dev --universal \
 	  --python-version 3.10 --generate-hashes --no-emit-index-url --no-emit-find-links --no-header --quiet -o requirements.lock
 
+WHEEL := dist/spark_eos-$(shell sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)-py3-none-any.whl
+wheel: $(WHEEL) ## the package as a wheel, in dist
+$(WHEEL): $(VENV)/.installed $(shell find spark_eos -name '*.py') pyspark_kafka_eos.py
+	$(BIN)/python -m pip wheel --quiet --disable-pip-version-check --no-deps --no-build-isolation --wheel-dir dist .
+
+EXTRAS ?= jobs
+dist/.extras: FORCE
+	@mkdir -p dist; echo '$(EXTRAS)' | cmp -s - $@ || echo '$(EXTRAS)' > $@
+FORCE:
+
+ENV := dist/spark-eos-env.tar.gz
+archive: $(ENV) dist/jobs.zip ## what a job takes to a cluster, in dist: ./spark-submit.sh, docs/deploy.md (EXTRAS="jobs schema-registry metrics")
+$(ENV): $(WHEEL) deploy/archive.py requirements.lock dist/.extras
+	$(BIN)/python deploy/archive.py $(WHEEL) $@ $(EXTRAS)
+
+dist/jobs.zip: $(wildcard jobs/*.py) | $(VENV)/.installed
+	mkdir -p dist
+	rm -f $@
+	cd jobs && ../$(BIN)/python -m zipfile --create ../$@ $(^F)
+
 simulate: install ## the protocol on simulated brokers: searches to the end, and seeded runs (SEEDS=10000)
 	$(BIN)/python reliability/simulate.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
@@ -121,4 +141,4 @@ scenarios: install ## what docs/SCENARIOS.md tells, shown in dumps of Kafka's lo
 	PYTHONPATH=jobs:tests $(BIN)/python reliability/scenarios.py $(ARGS)
 
 clean: ## remove what the build and the tests made
-	rm -rf $(VENV) $(VENV41) .pytest_cache .mypy_cache .ruff_cache spark-warehouse
+	rm -rf $(VENV) $(VENV41) dist .pytest_cache .mypy_cache .ruff_cache spark-warehouse
