@@ -10,6 +10,7 @@ So here the application id is the query's *and* its checkpoint's, and the table 
     there are dropped: of a checkpoint that starts earlier than the table ends, nothing is written twice.
 
 An append of the run before that was at work meanwhile fails: naming the owner changes the table's metadata.
+Positions are of one topic. If it was deleted and made anew, a lost checkpoint can't be adopted: take a new table.
 
 https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
 """
