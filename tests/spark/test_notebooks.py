@@ -73,7 +73,7 @@ NOTEBOOKS: dict[str, Callable[[str], None]] = {
     "4_crash_and_recover": crash_and_recover,
 }
 """Name to a check of what it tells."""
-SLOW = ("3_tail_latency", "4_crash_and_recover")
+SLOW = ("1_quick_start", "3_tail_latency", "4_crash_and_recover")
 
 
 def told_by(notebook: NotebookNode) -> str:

@@ -115,6 +115,7 @@ def test_what_kafka_has_deleted_before_a_checkpoint_was_adopted_is_told(pipeline
     assert stored(pipeline) == ids(2)
 
 
+@pytest.mark.large
 def test_a_table_that_was_made_anew_is_not_gone_on_with(pipeline):
     emit(pipeline, 1)
     pipeline.store(columns=COLUMNS)
@@ -127,6 +128,7 @@ def test_a_table_that_was_made_anew_is_not_gone_on_with(pipeline):
     assert stored(pipeline) == ids(1, 2)
 
 
+@pytest.mark.large
 def test_a_new_field_becomes_a_column(pipeline):
     emit(pipeline, 1)
     pipeline.store(columns=COLUMNS)
