@@ -80,7 +80,8 @@ class LaneLedger:
         except KafkaException as exception:
             if is_timeout(exception) and stable:
                 doing += (
-                    f" (a transaction was open on it for {REQUEST_TIMEOUT_S:.0f} s, `spark-eos lanes` shows where; "
+                    f" (a transaction was open on it for {REQUEST_TIMEOUT_S:.0f} s, `spark-eos lanes` shows where, "
+                    "and `spark-eos fence` aborts what a dead query left open; "
                     'brokers 4.3 can leave one open, see "What Kafka must hold" in docs/SINK.md; or no broker answered)'
                 )
             raise failure(exception, doing) from exception

@@ -25,7 +25,7 @@ def taken_over(run: Run, query: QueryRow) -> Fenced:
     return Fenced(
         f"run {query.run} took over this query at {query.since}; this run, {run.run}, must not write any more",
         do="Nothing, if the query was restarted elsewhere on purpose. Else stop one of the two: only one run of "
-        "a query id can write.",
+        "a query id can write. `spark-eos lanes` shows which run has it now.",
         query=run.query,
     )
 
@@ -65,7 +65,8 @@ def abandoned(batch: int) -> BatchAbandoned:
         f"batch {batch} was committed in part and never finished, and the query went on without it: an exception "
         "of the sink was swallowed, or the checkpoint was edited",
         do=f"Stop the query, remove the entries {batch} and above from offsets/ and commits/ of the checkpoint "
-        "(Spark then runs that batch again; its committed lanes are skipped), and let the sink's errors through.",
+        "(Spark then runs that batch again; its committed lanes, which `spark-eos lanes` shows, are skipped), and let "
+        "the sink's errors through.",
     )
 
 
@@ -75,8 +76,9 @@ def split_changed(before: set[int | None], now: int | None) -> SplitChanged:
     return SplitChanged(
         f"some lanes of this batch are committed as parts of {was} lanes, and it comes back with {now}",
         do="Give the query the parallelism it had (spark.sql.shuffle.partitions, minPartitions, repartition) "
-        "until this batch is through; change it afterwards. Or set on.other.checkpoint=adopt (rows must carry the "
-        "column source): rows that are committed are dropped by their source position.",
+        "until this batch is through (`spark-eos lanes` shows which lanes have it); change it afterwards. "
+        "Or set on.other.checkpoint=adopt (rows must carry the column source): rows that are committed are dropped by "
+        "their source position.",
     )
 
 

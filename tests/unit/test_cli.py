@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
 from typer.testing import CliRunner
 
 from spark_eos.cli import app
 from spark_eos.cli.broker import parse_topic
 from spark_eos.errors import OptionError
+from spark_eos.kafka import ledger
+from spark_eos.protocol import refusals
+from spark_eos.protocol.ledger import QueryRow
+from spark_eos.protocol.names import Run
 
 runner = CliRunner()
 
@@ -53,3 +60,17 @@ def test_a_topic_name_may_hold_dots_and_dashes():
 def test_other_forms_of_topic_are_refused(text):
     with pytest.raises(OptionError, match="NAME:PARTITIONS"):
         parse_topic(text)
+
+
+def test_errors_name_commands_that_there_are():
+    run = Run("refunds", "checkpoint", "run")
+    texts = [
+        refusals.taken_over(run, QueryRow(1, "checkpoint", "other", "now", 1)).do,
+        refusals.abandoned(3).do,
+        refusals.split_changed({2}, 3).do,
+        Path(ledger.__file__).read_text(encoding="utf-8"),  # of a transaction that stays open
+    ]
+    named = [set(re.findall(r"`spark-eos (\w+)`", text)) for text in texts]
+    assert named == [{"lanes"}, {"lanes"}, {"lanes"}, {"lanes", "fence"}]
+    commands = runner.invoke(app, ["--help"], env={"COLUMNS": "200", "NO_COLOR": "1", "TERM": "dumb"}).stdout
+    assert all(name in commands for name in set.union(*named))
