@@ -53,11 +53,9 @@ def topic(kafka) -> Callable[..., str]:
 
 
 @pytest.fixture(scope="session")
-def spark(tmp_path_factory) -> Iterator[object]:
+def spark(tmp_path_factory, request) -> Iterator[object]:
     from pyspark.sql import SparkSession
     from quick_spark import QUICK
-
-    from spark_eos.spark.versions import SPARK_41
 
     warehouse: Path = tmp_path_factory.mktemp("warehouse")
     builder = (
@@ -71,7 +69,7 @@ def spark(tmp_path_factory) -> Iterator[object]:
         .config("spark.sql.warehouse.dir", str(warehouse))
         .config("spark.sql.session.timeZone", "UTC")
     )
-    if not SPARK_41:  # the pinned Delta Lake is of another Spark
+    if any(item.get_closest_marker("delta") for item in request.session.items):  # it costs all others a fifth more
         from job_session import with_delta
 
         builder = with_delta(builder)

@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pyarrow.parquet
-import pytest
 from confluent_kafka import Producer
 from demo_runs import JobProcess
 
@@ -50,7 +49,6 @@ def run_to_its_end(job: JobProcess, log: Path) -> None:
     assert job.exit_code == 0, log.read_text(encoding="utf-8")[-3_000:]
 
 
-@pytest.mark.large
 def test_a_batch_killed_before_its_commit_is_in_the_table_once(kafka, topic, tmp_path) -> None:
     refunds, table, log = topic(PARTITIONS, name="refunds"), tmp_path / "table", tmp_path / "job.log"
     expected = fill(kafka.bootstrap_servers, refunds)

@@ -71,6 +71,8 @@ def differences(pipeline: JobsPipeline) -> dict[str, dict[str, int]]:
     return {name: kinds for name, kinds in found.items() if kinds}
 
 
+@pytest.mark.large
+@pytest.mark.delta
 def test_a_pipeline_at_rest_has_no_differences(pipeline):
     legs = pipeline.reconcile()
     names = ["refunds", "audit rows", "dead letters", "warehouse", "notifications"]
@@ -83,6 +85,8 @@ def test_a_pipeline_at_rest_has_no_differences(pipeline):
     assert report["legs"][0]["differences"]["lost"] == 0
 
 
+@pytest.mark.large
+@pytest.mark.delta
 def test_a_merchant_is_told_of_a_window_once_and_right(pipeline):
     told = [json.loads(value) for value in committed_values(pipeline.brokers, pipeline.topics["notifications"])]
     assert max(Counter((each["merchant"], each["window_start"]) for each in told).values()) == 1
@@ -95,6 +99,7 @@ def test_a_merchant_is_told_of_a_window_once_and_right(pipeline):
 
 
 @pytest.mark.large
+@pytest.mark.delta
 def test_each_difference_is_found_where_it_is(pipeline):
     assert differences(pipeline) == {}
     first = pipeline.rows().orderBy("kafka_partition", "kafka_offset").first()

@@ -11,6 +11,8 @@ from confluent_kafka.admin import AdminClient
 from jobs_pipeline import JobsPipeline
 from pyspark.errors import PySparkException
 
+pytestmark = [pytest.mark.large, pytest.mark.delta]
+
 COLUMNS = "refund_id string, merchant string, amount_paise bigint, at timestamp"
 AT = "2026-01-01T09:30:00Z"
 
@@ -87,7 +89,6 @@ def test_a_new_checkpoint_is_refused_and_adopted_when_asked(pipeline):
     assert stored(pipeline) == ids(1, 2, 3, 4, 5)
 
 
-@pytest.mark.large
 def test_a_checkpoint_that_starts_before_the_tables_end_writes_nothing_twice(pipeline):
     emit(pipeline, 1, 2)
     pipeline.store(columns=COLUMNS)
@@ -101,7 +102,6 @@ def test_a_checkpoint_that_starts_before_the_tables_end_writes_nothing_twice(pip
     assert stored(pipeline) == ids(1, 2, 3, 4, 5, 6)
 
 
-@pytest.mark.large
 def test_what_kafka_has_deleted_before_a_checkpoint_was_adopted_is_told(pipeline):
     emit(pipeline, 2)
     pipeline.store(columns=COLUMNS)
@@ -115,7 +115,6 @@ def test_what_kafka_has_deleted_before_a_checkpoint_was_adopted_is_told(pipeline
     assert stored(pipeline) == ids(2)
 
 
-@pytest.mark.large
 def test_a_table_that_was_made_anew_is_not_gone_on_with(pipeline):
     emit(pipeline, 1)
     pipeline.store(columns=COLUMNS)
@@ -128,7 +127,6 @@ def test_a_table_that_was_made_anew_is_not_gone_on_with(pipeline):
     assert stored(pipeline) == ids(1, 2)
 
 
-@pytest.mark.large
 def test_a_new_field_becomes_a_column(pipeline):
     emit(pipeline, 1)
     pipeline.store(columns=COLUMNS)
@@ -138,7 +136,6 @@ def test_a_new_field_becomes_a_column(pipeline):
     assert found == {"RFD-1": None, "RFD-2": "INR"}
 
 
-@pytest.mark.large
 def test_a_field_of_another_type_is_refused(pipeline):
     emit(pipeline, 1)
     pipeline.store(columns=COLUMNS)
