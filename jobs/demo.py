@@ -34,7 +34,6 @@ from spark_eos.checker.live import LiveReader
 from spark_eos.checker.topic_log import Topics
 from spark_eos.testing import EmbeddedKafka
 
-JOBS = Path(__file__).resolve().parent
 SOURCE = "settlements"
 NOTIFICATIONS = "merchant-notifications"
 PARTITIONS = {SOURCE: 4, "refunds-emitted": 4, "refund-audit": 3, "settlements-dead-letter": 1}

@@ -93,6 +93,11 @@ class StreamSettings(SparkSettings):
             "maxOffsetsPerTrigger": str(self.max_offsets_per_trigger),
         }
 
+    @property
+    def sink_options(self) -> dict[str, str]:
+        """Options of `KafkaSink`."""
+        return self.kafka_options | {"query.id": self.query_id}
+
 
 Settings = TypeVar("Settings", bound=JobSettings)
 

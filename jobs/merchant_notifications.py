@@ -54,7 +54,7 @@ class NotificationJob:
 
     def __init__(self, settings: NotificationSettings) -> None:
         self._settings = settings
-        self._sink = KafkaSink(settings.kafka_options | {"query.id": settings.query_id})
+        self._sink = KafkaSink(settings.sink_options)
 
     def rows(self, spark: SparkSession) -> DataFrame:
         settings = self._settings

@@ -35,7 +35,7 @@ from refunds_to_warehouse import warehouse_rows
 from rich.console import Console
 from rich.progress import track
 from settlements_job import RefundsTopics
-from warehouse_table import OFFSET, PARTITION, TOPIC
+from warehouse_table import OFFSET, PARTITION, TOPIC, Place, ends_of, offset_of
 
 ANSWER_S = 30
 
@@ -108,8 +108,7 @@ class Reconciliation:
         return self._held(rows)
 
     def _in_warehouse(self) -> Leg:
-        ends = self._warehouse.groupBy(TOPIC, PARTITION).agg(F.max(OFFSET)).collect()
-        behind = {(topic, partition): last + 1 for topic, partition, last in ends}
+        behind = {place: last + 1 for place, last in ends_of(self._warehouse).items()}
         due = warehouse_rows(self._outputs[self._settings.topics.refunds], self._settings.columns)
         columns = [name for name in due.columns if name in self._warehouse.columns]
         waits = _beyond(behind, F.col(TOPIC), F.col(PARTITION), F.col(OFFSET))
@@ -137,10 +136,7 @@ class Reconciliation:
         return rows
 
 
-Offsets = Mapping[tuple[str, int], int]
-
-
-def committed(settings: ReconcileSettings, topic: str) -> Offsets:
+def committed(settings: ReconcileSettings, topic: str) -> dict[Place, int]:
     """How far the query has come with a topic: the offsets that its group has committed, by partition.
 
     Raises:
@@ -152,12 +148,9 @@ def committed(settings: ReconcileSettings, topic: str) -> Offsets:
     return {(each.topic, each.partition): each.offset for each in found if each.offset >= 0}
 
 
-def _beyond(offsets: Offsets, topic: Column, partition: Column, offset: Column) -> Column:
+def _beyond(offsets: Mapping[Place, int], topic: Column, partition: Column, offset: Column) -> Column:
     """Whether a position is at or behind the offset of its partition, or that has none."""
-    if not offsets:
-        return F.lit(True)
-    pairs = [F.lit(each) for (name, number), at in offsets.items() for each in (f"{name}-{number}", at)]
-    return F.coalesce(offset >= F.create_map(*pairs)[F.concat_ws("-", topic, partition)], F.lit(True))
+    return F.coalesce(offset >= offset_of(offsets, topic, partition), F.lit(True))
 
 
 def refund_row(rows: DataFrame, waits: Column) -> DataFrame:

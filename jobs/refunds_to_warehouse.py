@@ -12,7 +12,6 @@ from __future__ import annotations
 import json
 from typing import ClassVar, Literal
 
-from confluent_kafka.admin import AdminClient
 from job_options import job_app
 from job_runner import counted, streaming
 from job_settings import Name, StreamSettings
@@ -22,9 +21,9 @@ from pyspark.sql import functions as F
 from warehouse_table import OFFSET, PARTITION, TIMESTAMP, TOPIC, WarehouseTable
 
 from spark_eos import from_json_value
+from spark_eos.kafka.admin import Cluster
 
 CORRUPT = "_corrupt_record"
-LOOK_UP_S = 30
 EARLIEST = -2
 
 
@@ -69,9 +68,9 @@ class WarehouseJob:
         )
 
     def _behind(self, last: dict[int, int]) -> str:
-        metadata = AdminClient(self._settings.client).list_topics(self._settings.topic, LOOK_UP_S)
-        partitions = metadata.topics[self._settings.topic].partitions
-        return json.dumps({self._settings.topic: {str(p): last.get(p, EARLIEST - 1) + 1 for p in sorted(partitions)}})
+        topic = self._settings.topic
+        partitions = Cluster(self._settings.client).partitions([topic])[topic] or 0  # the source tells what is missing
+        return json.dumps({topic: {str(p): last.get(p, EARLIEST - 1) + 1 for p in range(partitions)}})
 
     def write(self, df: DataFrame, batch_id: int) -> None:
         self._table.append(df, batch_id)

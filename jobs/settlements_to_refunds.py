@@ -17,7 +17,7 @@ from spark_eos import KafkaSink
 
 def exactly_once(settings: RefundsSettings) -> KafkaSink:
     """The connector's sink: whatever crashes when, each batch is in the topics once."""
-    return KafkaSink(settings.kafka_options | {"query.id": settings.query_id})
+    return KafkaSink(settings.sink_options)
 
 
 app = job_app(

@@ -20,7 +20,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from delta.tables import DeltaTable
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 QUERY_ID = "sql.streaming.queryId"
@@ -30,6 +30,20 @@ TOPIC, PARTITION, OFFSET, TIMESTAMP = "kafka_topic", "kafka_partition", "kafka_o
 """Columns of every row: where it stands in Kafka."""
 
 Place = tuple[str, int]
+
+
+def ends_of(rows: DataFrame) -> dict[Place, int]:
+    """How far each partition of the topic is in the table: offset of its last row. Reads three columns of it."""
+    last = rows.groupBy(TOPIC, PARTITION).agg(F.max(OFFSET))
+    return {(topic, partition): offset for topic, partition, offset in last.collect()}
+
+
+def offset_of(offsets: Mapping[Place, int], topic: Column, partition: Column) -> Column:
+    """The offset that a row's partition has among these; null where it has none."""
+    if not offsets:
+        return F.lit(None).cast("bigint")
+    pairs = [F.lit(each) for (name, number), at in offsets.items() for each in (f"{name}-{number}", at)]
+    return F.create_map(*pairs)[F.concat_ws("-", topic, partition)]
 
 
 class TableRefused(Exception):
@@ -51,11 +65,10 @@ class WarehouseTable:
         self._floor: Mapping[Place, int] | None = None
 
     def ends(self, spark: SparkSession) -> dict[Place, int]:
-        """How far each partition of the topic is in the table: offset of its last row. Reads three columns of it."""
+        """See `ends_of`; nothing of a table that is not there yet."""
         if not DeltaTable.isDeltaTable(spark, self._path):
             return {}
-        last = spark.read.format("delta").load(self._path).groupBy(TOPIC, PARTITION).agg(F.max(OFFSET))
-        return {(topic, partition): offset for topic, partition, offset in last.collect()}
+        return ends_of(spark.read.format("delta").load(self._path))
 
     def append(self, rows: DataFrame, batch: int) -> None:
         """Write a batch, unless it is there already. New columns are added to the table.
@@ -99,6 +112,5 @@ class WarehouseTable:
     def _beyond(floor: Mapping[Place, int], rows: DataFrame) -> DataFrame:
         if not floor:
             return rows
-        pairs = [F.lit(each) for (topic, partition), last in floor.items() for each in (f"{topic}-{partition}", last)]
-        last = F.create_map(*pairs)[F.concat_ws("-", TOPIC, PARTITION)]
+        last = offset_of(floor, F.col(TOPIC), F.col(PARTITION))
         return rows.where(last.isNull() | (F.col(OFFSET) > last))

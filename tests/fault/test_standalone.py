@@ -20,12 +20,14 @@ from demo_runs import Checkpoint
 from generate_settlements import generate, send
 from spark_pipe import wait_for
 from standalone_cluster import StandaloneCluster, end_group
+from warehouse_files import fill, ids_in
 
 from spark_eos.checker.topic_log import Topics
 
 ROOT = Path(__file__).parents[2]
 SUBMIT = str(ROOT / "spark-submit.sh")
 JOB = "jobs/settlements_to_refunds.py"
+WAREHOUSE = "jobs/refunds_to_warehouse.py"
 SETTLEMENTS = 24_000
 PER_BATCH = 2_000
 # One core each; what makes so short a life shorter.
@@ -245,3 +247,21 @@ def test_an_executor_killed_in_the_middle_of_a_batch_costs_no_refund_and_doubles
     assert figures.settlements == SETTLEMENTS
     assert figures.refunds_found > SETTLEMENTS / 3
     assert figures.aborted_rows > 0, "it was not killed while it wrote"
+
+
+@pytest.mark.large
+@pytest.mark.timeout(600)
+@pytest.mark.usefixtures("archive")
+def test_the_warehouse_job_has_delta_lake_on_the_cluster(kafka, topic, query_id, tmp_path) -> None:
+    refunds, table = topic(2, name="refunds"), tmp_path / "table"
+    expected = fill(kafka.bootstrap_servers, refunds, 2, 500)
+    arguments = ["--bootstrap-servers", kafka.bootstrap_servers, "--query-id", query_id, "--topic", refunds]
+    arguments += ["--table", str(table), "--checkpoint", str(tmp_path / "checkpoint"), "--trigger", "available-now"]
+    arguments += ["--max-offsets-per-trigger", "400"]
+    with (
+        StandaloneCluster(tmp_path) as cluster,
+        submitted(["--master", cluster.url, *SMALL, *conf(QUICK), WAREHOUSE, *arguments], tmp_path) as process,
+    ):
+        wait_for(lambda: len(cluster.executors()) == 2 or process.poll() is not None, 150)
+        assert process.wait(250) == 0, log_of(tmp_path)
+    assert ids_in(table) == expected

@@ -20,8 +20,8 @@ from check_refunds import Figures, check, main
 from check_rules import expected
 from chispa import assert_df_equality
 from confluent_kafka import Producer
-from demo_runs import JobProcess
 from generate_settlements import Event, generate, send
+from job_process import exit_code, job
 from refunds import output_rows
 
 from spark_eos.checker.live import LiveReader
@@ -252,23 +252,6 @@ def job_command(ledger: Ledger, folder: Path, trigger: str) -> list[str]:
     lines = (f"{key} = {json.dumps(value)}" for key, value in toml.items())
     config.write_text("\n".join(lines) + f"\n[topics]\n{topics}\n", encoding="utf-8")
     return [sys.executable, str(job), "--config", str(config), "--trigger", trigger]
-
-
-@contextmanager
-def job(command: list[str], folder: Path) -> Iterator[JobProcess]:
-    process = JobProcess(command, folder, folder / "job.log")
-    try:
-        yield process
-    finally:
-        process.end()
-
-
-def exit_code(process: JobProcess, folder: Path, within_s: float = 120) -> int:
-    deadline = time.monotonic() + within_s
-    while (code := process.exit_code) is None:
-        assert time.monotonic() < deadline, (folder / "job.log").read_text(encoding="utf-8")[-3_000:]
-        time.sleep(0.1)
-    return code
 
 
 def test_the_job_stopped_in_order_and_started_again(kafka, topic, tmp_path) -> None:
