@@ -15,6 +15,7 @@ from rich.table import Table
 from spark_eos.checker.check import WAIT_S, check
 from spark_eos.checker.findings import PROPERTIES, Findings
 from spark_eos.checker.reader import CannotCheck
+from spark_eos.checker.settings import Config, NoSetting, settings_of
 from spark_eos.checker.watch import Watch
 
 CLEAN, ANOMALY, NOT_CHECKED = 0, 1, 2
@@ -28,6 +29,7 @@ def verify(
     group: Annotated[str | None, typer.Option(help="The job's consumer group: its query id.")] = None,
     watch: Annotated[float, typer.Option(min=0, help="Seconds to watch a job that runs, before the check.")] = 0,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for open transactions, silent brokers.")] = WAIT_S,
+    command_config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
     """Check that every input record was copied to each output exactly once.
@@ -36,10 +38,11 @@ def verify(
     """
     try:
         job: dict[str, Any] = {"inputs": tuple(inputs), "outputs": tuple(outputs), "group": group}
+        job["client"] = settings_of(command_config) if command_config else None
         with Watch(bootstrap_servers, **job) if watch else nullcontext() as watching:
             time.sleep(watch)
             findings = check(bootstrap_servers, **job, watch=watching, wait_s=wait)
-    except CannotCheck as error:
+    except (CannotCheck, NoSetting) as error:
         Console(stderr=True).print(f"can't check: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(NOT_CHECKED) from None
     if as_json:

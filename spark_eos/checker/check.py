@@ -28,6 +28,7 @@ from bisect import bisect_left
 from spark_eos.checker.findings import Findings, at
 from spark_eos.checker.judge import Due, Log, compare_seen, judge
 from spark_eos.checker.rows import Place, Rows, digest, position, rows_of
+from spark_eos.checker.settings import Client
 from spark_eos.checker.topic_log import Topics
 from spark_eos.checker.watch import Watch
 
@@ -43,6 +44,7 @@ def check(
     group: str | None = None,
     watch: Watch | None = None,
     wait_s: float = WAIT_S,
+    client: Client | None = None,
 ) -> Findings:
     """All findings, from the topics as they are now.
 
@@ -53,11 +55,12 @@ def check(
         group: consumer group that the job commits its offsets to; without it they are not looked at.
         watch: what watched while the job ran. Its watching ends here.
         wait_s: how long to wait, in seconds, for transactions that are open, and for brokers that do not answer.
+        client: further settings of the clients, by librdkafka's names, to log in with.
 
     Raises:
-        CannotCheck: a topic does not exist, nobody answers, or a watcher died.
+        CannotCheck: a topic does not exist, nobody answers, the login is refused, or a watcher died.
     """
-    written, read = (Topics(bootstrap_servers, names, wait_s) for names in (outputs, inputs))
+    written, read = (Topics(bootstrap_servers, names, wait_s, client) for names in (outputs, inputs))
     findings = Findings()
     if watch is not None:
         watch.finish(wait_s)

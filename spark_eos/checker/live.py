@@ -39,7 +39,7 @@ class LiveReader(Watcher):
     def __init__(self, topics: Topics, isolation: Isolation = "read_committed") -> None:
         super().__init__()
         self._topics = topics
-        self._now = Topics(topics.bootstrap_servers, topics.names, REQUEST_S)
+        self._now = Topics(topics.bootstrap_servers, topics.names, REQUEST_S, topics.client)
         self._isolation = isolation
         self._reader: Reader | None = None
         self._reached: dict[Place, int] = {}
@@ -93,7 +93,7 @@ class LiveReader(Watcher):
             self._reached = reader.reached
 
     def _reader_from_here(self) -> Reader:
-        return Reader(self._topics.bootstrap_servers, self._isolation, self._reached)
+        return Reader(self._topics.client, self._isolation, self._reached)
 
     def _note(self, messages: list[Message]) -> None:
         new = rows_of(messages)

@@ -6,6 +6,7 @@ from confluent_kafka import Consumer, KafkaException, TopicPartition
 
 from spark_eos.checker.reader import PAUSE_S
 from spark_eos.checker.rows import Place
+from spark_eos.checker.settings import Client
 from spark_eos.checker.topic_log import REQUEST_S
 from spark_eos.checker.watcher import Watcher
 
@@ -17,7 +18,7 @@ class OffsetsWatcher(Watcher):
     """Samples the offsets that a group has committed for some topics, all their partitions, ten times a second.
 
     Args:
-        bootstrap_servers: `host:port`, with commas between.
+        client: settings of the client, `bootstrap.servers` among them.
         group: the consumer group.
         topics: those that do not exist yet are looked at as soon as they do.
 
@@ -29,12 +30,11 @@ class OffsetsWatcher(Watcher):
 
     name = "offsets watcher"
 
-    def __init__(self, bootstrap_servers: str, group: str, topics: tuple[str, ...]) -> None:
+    def __init__(self, client: Client, group: str, topics: tuple[str, ...]) -> None:
         super().__init__()
         # read_committed, so that the answer is stable. A new group coordinator answers the other kind before it knows
         # which of its records are replicated (its high watermark is behind), with offsets of a moment ago.
-        self._settings = {"bootstrap.servers": bootstrap_servers, "group.id": group, "log_level": 0}
-        self._settings["isolation.level"] = "read_committed"
+        self._settings = {**client, "group.id": group, "isolation.level": "read_committed", "log_level": 0}
         self._topics = topics
         self._client: Consumer | None = None
         self._last: dict[Place, int] = {}

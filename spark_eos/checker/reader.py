@@ -10,6 +10,7 @@ from typing import Literal
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from spark_eos.checker.rows import Place, position
+from spark_eos.checker.settings import Client
 
 Isolation = Literal["read_committed", "read_uncommitted"]
 
@@ -29,7 +30,7 @@ class Reader:
     """Reads partitions on and on. After an error it goes on with a new client, from where it was.
 
     Args:
-        bootstrap_servers: `host:port`, with commas between.
+        client: settings of the client, `bootstrap.servers` among them.
         isolation: `read_committed` or `read_uncommitted`.
         starts: the offset to start from, for each partition.
 
@@ -38,11 +39,11 @@ class Reader:
         interruptions: how often a new client was needed.
     """
 
-    def __init__(self, bootstrap_servers: str, isolation: Isolation, starts: Mapping[Place, int]) -> None:
+    def __init__(self, client: Client, isolation: Isolation, starts: Mapping[Place, int]) -> None:
         self.reached = dict(starts)
         self.interruptions = 0
         self._settings = {
-            "bootstrap.servers": bootstrap_servers,
+            **client,
             "group.id": f"check-{uuid.uuid4()}",  # asked for by the client; nothing is committed to it
             "enable.auto.commit": False,
             "isolation.level": isolation,

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Collection, Iterator
 from concurrent.futures import wait
 from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import TypeVar, cast
+from typing import Any, TypeVar, cast
 
-from confluent_kafka import Consumer, IsolationLevel, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from spark_eos.checker.reader import PAUSE_S, CannotCheck, Isolation, NoAnswer, Reader
 from spark_eos.checker.rows import Place, Position, position
+from spark_eos.checker.settings import Client
 
 T = TypeVar("T")
 
@@ -61,16 +63,26 @@ class Topics:
         bootstrap_servers: `host:port`, with commas between.
         names: the topics.
         patience_s: how long to ask, in seconds, when brokers do not answer, or answer with an error.
+        client: further settings of the clients, by librdkafka's names, to log in with.
 
     Raises:
+        CannotCheck: the client refuses its settings.
         TopicsMissing: (from every method) a topic does not exist.
-        NoAnswer: (from every method) the brokers did not answer in time.
+        NoAnswer: (from every method) the brokers did not answer in time, or refuse the login.
     """
 
-    def __init__(self, bootstrap_servers: str, names: tuple[str, ...], patience_s: float = PATIENCE_S) -> None:
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        names: tuple[str, ...],
+        patience_s: float = PATIENCE_S,
+        client: Client | None = None,
+    ) -> None:
         self.bootstrap_servers = bootstrap_servers
+        self.client = {**(client or {}), "bootstrap.servers": bootstrap_servers}
         self.names = names
         self.patience_s = patience_s
+        self._told: deque[KafkaError] = deque(maxlen=1)
         self._admin = self._client()
 
     @cached_property
@@ -106,7 +118,7 @@ class Topics:
 
     def committed(self, group: str) -> dict[Place, int]:
         """The offsets that a consumer group has committed for these topics."""
-        settings = {"bootstrap.servers": self.bootstrap_servers, "group.id": group, "log_level": 0}
+        settings = {**self.client, "group.id": group, "log_level": 0}
         asked = [TopicPartition(*place) for place in self.places]
         with closing(Consumer(settings)) as client:
             found = self._patiently(lambda: client.committed(asked, timeout=REQUEST_S))
@@ -116,7 +128,7 @@ class Topics:
         """All records up to the ends as of now, each partition's in the order of their offsets."""
         ends, starts = (self.stable_ends() if isolation == "read_committed" else self.ends()), self.starts()
         wanted = {place: end for place, end in ends.items() if starts[place] < end}
-        with closing(Reader(self.bootstrap_servers, isolation, {place: starts[place] for place in wanted})) as reader:
+        with closing(Reader(self.client, isolation, {place: starts[place] for place in wanted})) as reader:
             yield from chain.from_iterable(reader.read_to(wanted, self.patience_s))
 
     def read(self, isolation: Isolation = "read_committed") -> list[Entry]:
@@ -145,6 +157,7 @@ class Topics:
             try:
                 return ask()
             except KafkaException as error:
+                self._refused()
                 if time.monotonic() > deadline:
                     silence = f"{self.bootstrap_servers} did not answer for {self.patience_s:g} s"
                     raise NoAnswer(f"{silence}: {error}") from error
@@ -152,5 +165,15 @@ class Topics:
                 # A client of before a leader's restart asks it with the epoch it knew, and is refused for ever.
                 self._admin = self._client()
 
+    def _refused(self) -> None:
+        """Who is not let in need not ask again. An answer to a request does not tell it; the client's errors do."""
+        self._admin.poll(0)
+        if self._told and self._told[-1].code() == KafkaError._AUTHENTICATION:
+            raise NoAnswer(self._told[-1].str())
+
     def _client(self) -> AdminClient:
-        return AdminClient({"bootstrap.servers": self.bootstrap_servers, "log_level": 0})
+        settings: dict[str, Any] = {**self.client, "error_cb": self._told.append, "log_level": 0}
+        try:
+            return AdminClient(settings)
+        except KafkaException as error:
+            raise CannotCheck(f"the client refuses its settings: {error.args[0].str()}") from None

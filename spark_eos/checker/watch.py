@@ -5,6 +5,7 @@ from __future__ import annotations
 from spark_eos.checker.live import LiveReader
 from spark_eos.checker.offsets import OffsetsWatcher
 from spark_eos.checker.reader import Isolation
+from spark_eos.checker.settings import Client
 from spark_eos.checker.topic_log import Topics
 
 LEDGER = "spark-eos-ledger"
@@ -24,6 +25,7 @@ class Watch:
         ledger: one more of these; it need not exist. None: none, as for a query that goes on with an older copy of its
             checkpoint, whose batch ids start again.
         isolation: of the reader. `read_uncommitted` stands for a broken one.
+        client: further settings of the clients, by librdkafka's names, to log in with.
 
     Raises:
         CannotCheck: a topic does not exist, or nobody answers.
@@ -38,10 +40,12 @@ class Watch:
         inputs: tuple[str, ...] = (),
         ledger: str | None = LEDGER,
         isolation: Isolation = "read_committed",
+        client: Client | None = None,
     ) -> None:
-        self.reader = LiveReader(Topics(bootstrap_servers, outputs), isolation)
+        topics = Topics(bootstrap_servers, outputs, client=client)
+        self.reader = LiveReader(topics, isolation)
         watched = (*inputs, ledger) if ledger else inputs
-        self.offsets = OffsetsWatcher(bootstrap_servers, group, watched) if group else None
+        self.offsets = OffsetsWatcher(topics.client, group, watched) if group else None
 
     def __enter__(self) -> Watch:
         self.reader.__enter__()

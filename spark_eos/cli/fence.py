@@ -8,11 +8,11 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
+from spark_eos.checker.settings import Config
 from spark_eos.cli.lanes import OPEN, look
 from spark_eos.cli.shared import (
     LEDGER_TOPIC,
     Asked,
-    Config,
     Group,
     Json,
     LedgerTopic,

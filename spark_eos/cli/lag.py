@@ -9,7 +9,8 @@ from typing import Annotated
 import typer
 from rich.table import Table
 
-from spark_eos.cli.shared import Config, Group, Json, Servers, client_settings, show, told
+from spark_eos.checker.settings import Config
+from spark_eos.cli.shared import Group, Json, Servers, client_settings, show, told
 from spark_eos.kafka.listing import Listing
 from spark_eos.options import ClientSettings
 from spark_eos.source_values import Subscription

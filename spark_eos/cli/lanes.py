@@ -8,10 +8,10 @@ from typing import Any
 
 from rich.table import Table
 
+from spark_eos.checker.settings import Config
 from spark_eos.cli.shared import (
     LEDGER_TOPIC,
     Asked,
-    Config,
     Group,
     Json,
     LedgerTopic,

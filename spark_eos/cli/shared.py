@@ -14,6 +14,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from spark_eos.checker.settings import NoSetting, settings_of
 from spark_eos.errors import OptionError, SparkEosError
 from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.ledger import KafkaLedger
@@ -23,16 +24,6 @@ Servers = Annotated[str, typer.Option("--bootstrap-servers", help="Brokers: host
 QueryId = Annotated[str, typer.Option("--query-id", help="The sink's query.id (or write.id).")]
 Group = Annotated[str | None, typer.Option("--group", help="The sink's group.id. Default: the query id.")]
 LedgerTopic = Annotated[str, typer.Option("--ledger-topic", help="The sink's ledger.topic.")]
-Config = Annotated[
-    Path | None,
-    typer.Option(
-        "--command-config",
-        exists=True,
-        dir_okay=False,
-        help="File with settings of the client, NAME=VALUE on each line, by librdkafka's names: what the sink is "
-        "given as kafka.NAME. Secrets belong there, and not on a command line.",
-    ),
-]
 Json = Annotated[bool, typer.Option("--json", help="JSON instead of a table.")]
 LEDGER_TOPIC = DEFAULT_LEDGER_TOPIC
 
@@ -97,13 +88,10 @@ def client_settings(servers: str, config: Path | None) -> ClientSettings:
     Raises:
         OptionError: a line of the file is no setting.
     """
-    found: dict[str, str] = {}
-    for number, line in enumerate(config.read_text("utf-8").splitlines() if config else (), 1):
-        name, given, value = line.partition("=")
-        if line.strip() and not line.lstrip().startswith(("#", "!")):
-            if not given or not name.strip():
-                raise OptionError(f"{config}, line {number}, is no setting", do="write it as NAME=VALUE.")
-            found[name.strip()] = value.strip()
+    try:
+        found = settings_of(config) if config else {}
+    except NoSetting as error:
+        raise OptionError(str(error), do="write it as NAME=VALUE.") from None
     return ClientSettings(found | {"bootstrap.servers": servers})
 
 

@@ -317,7 +317,7 @@ def test_a_reader_goes_on_where_it_was_when_its_offset_was_out_of_range(copy: Co
     """A new leader does not know for a moment what the one before it has given out."""
     output = copy.outputs[0]
     copy.write(copy.rows[:4], output)  # two rows in partition 0, and a control record
-    with closing(Reader(copy.bootstrap, "read_committed", {(output, 0): 4})) as reader:
+    with closing(Reader({"bootstrap.servers": copy.bootstrap}, "read_committed", {(output, 0): 4})) as reader:
         until(lambda: not reader.poll(0.1) and reader.interruptions > 0)
         copy.write(copy.rows[4:10], output)
         found = [message.offset() for part in reader.read_to({(output, 0): 6}, 20) for message in part]

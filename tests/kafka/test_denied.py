@@ -1,4 +1,5 @@
 """The source, where a broker can't be reached, does not let the client in, or has no ACL for it: errors that say so.
+And the checker's command, with settings to log in with.
 
 Tasks wait for records for 60 s here, as is the default, and tests only for 45 s: none of this is a wait for time to be
 up.
@@ -6,10 +7,14 @@ up.
 
 from __future__ import annotations
 
+import json
 import logging
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -211,3 +216,33 @@ def test_a_pattern_matches_what_may_be_described(secured: SecuredKafka, log: Log
     error = raised(stream, secured.login("stranger") | pattern)
     assert type(error) is TopicMissing
     assert "among those that the client may describe" in error.what
+
+
+def verify(secured: SecuredKafka, settings: Options, file: Path, *words: str) -> subprocess.CompletedProcess[str]:
+    """`spark-eos verify` as a process, with its settings in a file."""
+    names = {name.removeprefix("kafka."): value for name, value in settings.items()}
+    del names["bootstrap.servers"]  # as options, this comes from the command line
+    file.write_text("".join(f"{name}={value}\n" for name, value in names.items()))
+    command = [sys.executable, "-m", "spark_eos.cli", "verify", "--command-config", str(file), "--json", *words]
+    command += ["--bootstrap-servers", secured.kafka.second_servers]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=40)
+
+
+def test_the_check_logs_in_with_the_settings_of_a_file(secured: SecuredKafka, log: Log, tmp_path: Path) -> None:
+    copied, file = ["--input", log.topic, "--output", secured.topic().topic], tmp_path / "client.properties"
+    done = verify(secured, secured.login("admin"), file, *copied, "--group", "no-group", "--watch", "0.5")
+    assert (done.returncode, done.stderr) == (1, "")
+    assert json.loads(done.stdout)["anomalies"] == {"uncovered": 1}
+    assert json.loads(done.stdout)["figures"]["rows seen by the live reader"] == 1
+
+    done = verify(secured, secured.login("admin", sasl_password=WRONG_PASSWORD), file, *copied)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("can't check: ")
+    assert "Invalid username or password" in done.stderr
+    assert done.stderr.count("\n") == 1
+    no_secret_in(None, done.stderr)
+
+    done = verify(secured, secured.login("admin", sasl_mechansim="PLAIN"), file, *copied)
+    assert done.returncode == 2
+    assert 'No such configuration property: "sasl.mechansim"' in done.stderr
+    no_secret_in(None, done.stderr)
