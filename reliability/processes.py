@@ -74,6 +74,7 @@ class Scheduler:
         after_step: called after each step, to look at what stands there; an error of it ends the run.
         kills: how many processes may be killed in all.
         switches: how often a process that could go on may be interrupted by another one; None for any number.
+        lag: how many steps processes may take while markers are still to be written, in all; None for any number.
     """
 
     def __init__(
@@ -82,9 +83,12 @@ class Scheduler:
         network: ScheduledNetwork,
         after_step: Callable[[], None],
         kills: int,
+        *,
         switches: int | None = None,
+        lag: int | None = None,
     ) -> None:
-        self.choices, self.network, self.kills, self.switches = choices, network, kills, switches
+        self.choices, self.network = choices, network
+        self.kills, self.switches, self.lag = kills, switches, lag
         self._after_step = after_step
         self.processes: list[Process] = []
         self.current: Process | None = None
@@ -162,6 +166,8 @@ class Scheduler:
         self._main.switch()
 
     def _step(self) -> None:
+        if self.lag == 0:
+            self.network.brokers.write_markers()
         self.choices.at(self.state)
         options = self._options()
         if not options:
@@ -192,6 +198,8 @@ class Scheduler:
     def _choose(self, process: Process, ready: list[Process]) -> None:
         if self.switches and process is not self.current and self.current in ready:
             self.switches -= 1
+        if self.lag and self.network.brokers.markers():
+            self.lag -= 1
         self._go_on(process)
 
     def _go_on(self, process: Process) -> None:
@@ -216,7 +224,7 @@ class Scheduler:
         lives = tuple((p.name, p.state, p.moment, p.until is None, p.knows) for p in self.processes)
         late = tuple(sorted(str(request) for request in network.late))
         current = None if self.current is None else self.current.name
-        left = network.faults, self.kills, self.switches, current if self.switches is not None else None
+        left = network.faults, self.kills, self.switches, self.lag, current if self.switches is not None else None
         return hash((lives, late, left, network.brokers.fingerprint()))
 
 

@@ -37,6 +37,7 @@ class Bounds:
         mishaps: which mishaps it may be.
         tries: how often a client asks that gets no answer; with 1, a lost answer leaves a commit unconfirmed.
         switches: how often a process that could go on is interrupted by another one; None for as often as you like.
+        lag: how many steps processes take while markers are still to be written; None for as many as you like.
     """
 
     kills: int = 1
@@ -45,6 +46,7 @@ class Bounds:
     mishaps: frozenset[str] = MISHAPS
     tries: int = 2
     switches: int | None = None
+    lag: int | None = None
 
 
 @dataclass(frozen=True)
@@ -66,7 +68,9 @@ class Simulation:
         self.query = Query(self.kafka, checkpoint)
         self.watch = Watch(self.query)
         self.reports: list[LaneReport] = []
-        self.scheduler = Scheduler(choices, self.network, self.watch, bounds.kills, bounds.switches)
+        self.scheduler = Scheduler(
+            choices, self.network, self.watch, bounds.kills, switches=bounds.switches, lag=bounds.lag
+        )
 
     def driver(self, name: str, twice: bool = False) -> Driver:
         """A driver whose reports count; see `Driver`."""
@@ -93,7 +97,7 @@ class Simulation:
     def _recover(self) -> None:
         """No mishaps any more but what is still on its way: it may arrive whenever it likes."""
         self.network.faults = self.scheduler.kills = 0
-        self.scheduler.switches = None
+        self.scheduler.switches = self.scheduler.lag = None
         self.choices.recover()
         checkpoint = self.query.checkpoint
         for number in range(RESTARTS):
