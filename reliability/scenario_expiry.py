@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from confluent_kafka import KafkaException, Producer
 from pipeline import World
 from scenario import Scenario, Story, wait_until
@@ -52,11 +56,31 @@ def _slept_in_a_batch(story: Story, world: World, query: Query, run: QueryRun) -
     run.open(1, 1)
     reports = [query.lane(run, 1, [rows_of(["row 1"], ("in", 0, 1))])]
     wait_until(lambda: not _ids(world), NEVER_S)
-    run.seal(1, 1, reports, {})
+    with _warnings() as told:
+        run.seal(1, 1, reports, {})
+    story.show(told)
     story.promise(
-        f"its seal is refused, and done again by a fresh producer: {', '.join(query.values())}",
+        "its seal is refused, since the brokers have forgotten its id",
+        len(told) == 1 and "INVALID_PRODUCER_ID_MAPPING" in told[0],
+    )
+    story.promise(
+        f"and is done again by a fresh producer: {', '.join(query.values())}",
         query.ledger.query().next_batch == 2 and query.values() == ["row 0", "row 1"],
     )
+
+
+@contextmanager
+def _warnings() -> Iterator[list[str]]:
+    """What a query's log says meanwhile."""
+    told: list[str] = []
+    listener = logging.Handler(logging.WARNING)
+    listener.emit = lambda record: told.append(record.getMessage())
+    log = logging.getLogger("spark_eos.sink")
+    log.addHandler(listener)
+    try:
+        yield told
+    finally:
+        log.removeHandler(listener)
 
 
 def _plain(world: World) -> Producer:

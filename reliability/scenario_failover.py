@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
+from cells_brokers import coordinating
 from confluent_kafka.admin import AdminClient, NewTopic
 from pipeline import World
 from scenario import Scenario, Story, wait_until
@@ -23,7 +24,6 @@ from spark_eos.testing import log_of, wait_for_markers
 from spark_eos.testing.broker import DUMP_TOOL, run_tool
 
 STATE_TOPIC = "__transaction_state"
-STATE_PARTITIONS = 4
 CONFIG = {"transaction.state.log.replication.factor": "2", "transaction.state.log.min.isr": "1"}
 REFUNDS = ["RFD-9001", "RFD-9002"]
 QUIET = {"log_level": "0"}
@@ -111,19 +111,11 @@ SCENARIO = Scenario("Coordinator fail-over between PrepareCommit and the markers
 
 def _roles(world: World, transactional_id: str) -> Roles:
     admin = AdminClient({"bootstrap.servers": world.kafka.bootstrap_servers} | QUIET)
-    partition = _java_hash(transactional_id) % STATE_PARTITIONS
+    partition = coordinating(world, STATE_TOPIC, transactional_id)
     found = admin.list_topics(timeout=ANSWER_S).topics[STATE_TOPIC].partitions[partition]
     (successor,) = set(found.replicas) - {found.leader}
     (output,) = {0, 1, 2} - set(found.replicas)
     return Roles(partition, found.leader, successor, output)
-
-
-def _java_hash(text: str) -> int:
-    """As brokers place a transactional.id: String.hashCode, without its sign."""
-    number = 0
-    for letter in text:
-        number = (31 * number + ord(letter)) & 0xFFFFFFFF
-    return number & 0x7FFFFFFF
 
 
 def _create_output(world: World, broker: int) -> None:

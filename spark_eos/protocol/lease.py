@@ -111,7 +111,11 @@ class Lease:
             try:
                 self._commit_once(row, offsets, lanes)
             except Fenced as error:
-                log.warning("query %s: the driver's commit was fenced: %s", self._run.query, error)
+                log.warning(
+                    "query %s: a commit of the driver was fenced, and is done again if no other run has signed: %s",
+                    self._run.query,
+                    error.what,
+                )
                 taken()
                 self._commit_once(row, offsets, lanes)
 
