@@ -21,9 +21,10 @@ machine:
 	@java -version 2>&1 | sed -nE 's/.*version "([0-9]+).*/\1/p' | { read v; [ "$${v:-0}" -ge 17 ]; } || \
 	  { echo "spark-eos needs a JDK 17 or newer; 'java -version' says: $$(java -version 2>&1 | head -1)" >&2; exit 1; }
 
+# Bytecode is made as modules are first imported: making all of it here would take two fifths of the time.
 $(VENV)/.installed: requirements.lock pyproject.toml | machine
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --require-hashes -r requirements.lock
+	$(BIN)/pip install --quiet --no-compile --require-hashes -r requirements.lock
 	$(BIN)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 
@@ -31,8 +32,8 @@ $(VENV)/.installed: requirements.lock pyproject.toml | machine
 $(VENV41)/.installed: requirements.lock requirements-spark41.lock pyproject.toml | machine
 	$(PYTHON) -m venv $(VENV41)
 	awk '/^[a-z]/ { other = !/^(pyspark|delta-spark)==/ } other' requirements.lock > $(VENV41)/other.lock
-	$(BIN41)/pip install --quiet --require-hashes -r $(VENV41)/other.lock
-	$(BIN41)/pip install --quiet --require-hashes --no-deps -r requirements-spark41.lock
+	$(BIN41)/pip install --quiet --no-compile --require-hashes -r $(VENV41)/other.lock
+	$(BIN41)/pip install --quiet --no-compile --require-hashes --no-deps -r requirements-spark41.lock
 	$(BIN41)/pip install --quiet --no-deps --no-build-isolation -e .
 	@touch $@
 

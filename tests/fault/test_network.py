@@ -11,6 +11,8 @@ from cells_network import KINDS, NAMES, UNANSWERED_TIMEOUT_S, network_faults, pl
 from fault_cells import RunResult, judge
 from proxy import Api
 
+pytestmark = pytest.mark.timeout(600)  # the first test waits for all faults of the pipeline
+
 RUNS = 2
 SEED = 7
 DELAY_S = 3.0

@@ -1,7 +1,8 @@
 """An operator's bad days, both ways to write: each ends exact, or with a refusal that says how to go on.
 
 docs/SINK.md lists them, each with its test here, in tests/contract/test_driver.py or in tests/contract/test_expiry.py.
-By foreachBatch they are run in `make test-large`: what decides is the same code.
+By foreachBatch they are run in `make test-large`: what decides is the same code. Of tests that
+differ in degree only one is run here, the others there.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def test_a_half_committed_batch_is_finished_by_the_same_checkpoint(written):
     assert sorted(written.values()) == list("abcdef")
 
 
-@pytest.mark.parametrize("half", [False, True])
+@pytest.mark.parametrize("half", [pytest.param(False, marks=pytest.mark.large), True])
 @pytest.mark.parametrize("start", ["earliest", "group"])
 def test_a_lost_checkpoint_is_refused_and_adopted_from_earliest_and_from_group(written, tmp_path, start, half):
     written.feed("e", 0)
@@ -61,7 +62,7 @@ def test_a_lost_checkpoint_is_refused_and_adopted_from_earliest_and_from_group(w
     assert sorted(written.values()) == list("abcdefg")
 
 
-@pytest.mark.parametrize("batches", [1, 10])
+@pytest.mark.parametrize("batches", [1, pytest.param(10, marks=pytest.mark.large)])
 def test_a_checkpoint_restored_from_a_backup_is_refused_and_adopted(written, tmp_path, batches):
     backup = tmp_path / "backup"
     shutil.copytree(written.checkpoint, backup)
