@@ -88,7 +88,7 @@ def attempts(world) -> Results:
 def each_cell() -> Iterator[object]:
     """Each fixture with each of its cells."""
     for name, cells in SHARED.items():
-        marks = pytest.mark.large if name in ("executors", "attempts") else ()
+        marks = pytest.mark.large if name == "executors" else ()
         yield from (pytest.param(name, cell, marks=marks) for cell in cells)
 
 
