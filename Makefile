@@ -72,7 +72,7 @@ test-spark41: $(VENV41)/.installed ## the tests of the kafka and spark tiers wit
 test-fault: install ## kills, rival drivers, the fault matrix in short
 	$(BIN)/pytest tests/fault $(ARGS)
 
-test-large: install $(ARCHIVES) archive ## what is too large for every day: take-over of 5,000 lanes, executors and brokers that are killed, a bad network
+test-large: install $(ARCHIVES) archive ## what is too large for every day: take-over of 5,000 lanes, a standalone cluster, demo and soak, more of what `test` has
 	SPARK_EOS_TEST_LANES=5000 $(BIN)/pytest tests/kafka/test_many_lanes.py $(ARGS)
 	$(BIN)/pytest tests -m large $(ARGS)
 

@@ -66,6 +66,7 @@ SPACES = (
     Space("two attempts, a crash and an EndTxn late or twice", False, Bounds(1, 1, END_TXN, LATE, switches=2)),
     Space("two attempts, an EndTxn whose fate is unknown", False, Bounds(0, 1, END_TXN, UNKNOWN, tries=1)),
     Space("two attempts, a coordinator that fails over", False, Bounds(0, 1, END_TXN, frozenset({FAIL_OVER}))),
+    Space("two drivers, a crash", True, Bounds(1, 0, switches=1, lag=0)),
     Space("two drivers, interrupted twice", True, Bounds(0, 0, switches=2, lag=0)),
     Space("two drivers, markers behind", True, Bounds(0, 0, switches=1, lag=1)),
     Space("two drivers, an EndTxn late or twice", True, Bounds(0, 1, END_TXN, LATE, switches=0, lag=0)),

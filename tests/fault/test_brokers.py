@@ -1,29 +1,47 @@
-"""The part of the fault matrix that needs three brokers, in short: one run of each of its cells."""
+"""The part of the fault matrix that needs three brokers, in short: one run of each cell, three in one life of a job."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
-from cells_brokers import CELLS, java_hash
+from cells_broker import outages
+from cells_brokers import (
+    CELLS,
+    TIMEOUT_S,
+    commit_kills,
+    group_coordinator,
+    java_hash,
+    kill,
+    output_leader,
+    rolling_restart,
+)
 from fault_cells import judge
 from pipeline import World
-
-pytestmark = pytest.mark.large
+from shared_cells import Results, by_cell
 
 RUNS = 1
 SEED = 7
 
 
 @pytest.fixture(scope="module")
-def world() -> Iterator[World]:
-    with World.open(3) as opened:
-        yield opened
+def results() -> Iterator[Results]:
+    with World.open(3) as world:
+        pipeline = world.pipeline("brokers", timeout_s=TIMEOUT_S)
+        planned = {
+            "group-coordinator": partial(kill, partial(group_coordinator, pipeline)),
+            "output-leader": partial(kill, partial(output_leader, pipeline, 0)),
+            "rolling-restart": rolling_restart,
+        }
+        shared = outages(world, pipeline, list(planned.values()) * RUNS, SEED)
+        yield by_cell(list(planned) * RUNS, shared) | {"txn-coordinator": commit_kills(world, RUNS, SEED)}
 
 
-@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: cell.name)
-def test_no_row_is_lost_doubled_torn_or_late(world, cell):
-    verdict = judge(cell.run(world, RUNS, SEED), in_time=False)
+@pytest.mark.timeout(600)  # the first waits for all of the faults
+@pytest.mark.parametrize("cell", [cell.name for cell in CELLS])
+def test_no_row_is_lost_doubled_torn_or_late(results, cell):
+    verdict = judge(results[cell], in_time=False)
     assert verdict.missed == [], "the fault did not happen"
     assert verdict.anomalies == {}, verdict.examples
     assert verdict.hit == RUNS

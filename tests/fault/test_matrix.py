@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from collections.abc import Iterator
 
 import cells_broker
 import cells_driver
 import cells_worker
 import pytest
 from cells_worker import kill_faults, one_a_batch, run_faults, stop_faults
-from fault_cells import RunResult, judge
+from fault_cells import judge
 from pipeline import World
+from shared_cells import Results, by_cell
 
 pytestmark = pytest.mark.timeout(600)  # the first of those that share a pipeline waits for all of its faults
 
@@ -19,7 +19,6 @@ RUNS = 2
 SEED = 7
 TIMEOUT_S = 8
 """Of the transactions of lanes that are killed or stopped. On a busy machine a healthy one takes a second or two."""
-Results = dict[str, list[RunResult]]
 
 KILLS = [*cells_worker.POINTS]
 SHARED = {
@@ -31,15 +30,6 @@ SHARED = {
     "attempts": ["two-attempts"],
 }
 """Fixture to the cells that share its pipeline."""
-
-
-def by_cell(cells: Sequence[str], results: Sequence[RunResult]) -> Results:
-    """What the checker found in a shared pipeline counts for each cell."""
-    found: Results = {}
-    for cell, result in zip(cells, results, strict=True):
-        told = replace(result, anomalies=results[-1].anomalies, examples=results[-1].examples)
-        found.setdefault(cell, []).append(told)
-    return found
 
 
 @pytest.fixture(scope="module")
@@ -85,14 +75,7 @@ def attempts(world) -> Results:
     return {"two-attempts": cells_worker.cuts(world, RUNS, SEED)}
 
 
-def each_cell() -> Iterator[object]:
-    """Each fixture with each of its cells."""
-    for name, cells in SHARED.items():
-        marks = pytest.mark.large if name == "executors" else ()
-        yield from (pytest.param(name, cell, marks=marks) for cell in cells)
-
-
-@pytest.mark.parametrize(("shared", "cell"), list(each_cell()))
+@pytest.mark.parametrize(("shared", "cell"), [(name, cell) for name, cells in SHARED.items() for cell in cells])
 def test_no_row_is_lost_doubled_torn_or_late(request, shared, cell):
     verdict = judge(request.getfixturevalue(shared)[cell], in_time=False)
     assert verdict.missed == [], "the fault did not happen"
