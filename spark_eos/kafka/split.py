@@ -50,12 +50,12 @@ def _cut(wanted: OffsetRange, parts: int) -> list[OffsetRange]:
 def _stretched(ranges: list[OffsetRange], least: int) -> list[OffsetRange]:
     """About `least` pieces. Small ranges stay whole, and are left out of the proportions."""
     total = sum(each.size for each in ranges)
-    small = [each for each in ranges if _share(each.size, total, least) == 1]
-    large_total = total - sum(each.size for each in small)
-    large_parts = max(least - len(small), 1)
+    small = [_share(each.size, total, least) == 1 for each in ranges]
+    large_total = sum(each.size for each, whole in zip(ranges, small, strict=True) if not whole)
+    large_parts = max(least - sum(small), 1)
     found: list[OffsetRange] = []
-    for each in ranges:
-        found += _cut(each, 1 if each in small else _share(each.size, large_total, large_parts))
+    for each, whole in zip(ranges, small, strict=True):
+        found += _cut(each, 1 if whole else _share(each.size, large_total, large_parts))
     return found
 
 
