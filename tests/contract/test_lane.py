@@ -203,7 +203,7 @@ def test_a_lane_refuses_what_the_ledger_contradicts(query):
 
 
 def test_a_transaction_longer_than_its_timeout_is_ended_by_the_broker_and_told(query, brokers, topic):
-    short = query.but(topic=topic(), client={"transaction.timeout.ms": "1000"})
+    short = query.but(topic=topic(), client={"transaction.timeout.ms": "3000"})
     run = short.run()
     run.open(0, 1)
 

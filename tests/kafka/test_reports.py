@@ -60,5 +60,5 @@ def test_rows_that_take_too_long_are_warned_of_then_aborted_and_written_once_by_
     assert "while 1 rows were computed" in str(raised.value)
     assert short.uncommitted() == ["a"]
     assert short.values() == []
-    assert short.lane(run, 0, [rows_of("ab")]).outcome is Outcome.COMMITTED
+    assert query.lane(run, 0, [rows_of("ab")]).outcome is Outcome.COMMITTED
     assert sorted(short.values()) == ["a", "b"]
