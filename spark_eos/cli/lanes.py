@@ -100,7 +100,7 @@ def _state(lane: int, row: LaneRow | None, query: QueryRow, is_open: bool) -> La
 
 def table(asked: Asked, query: QueryRow, states: list[LaneState]) -> Table:
     """The query as its title, a lane a row."""
-    made = Table(title=_title(asked, query), title_justify="left", title_style="")
+    made = Table(title=_title(asked, query, states), title_justify="left", title_style="")
     for name in ("lane", "last batch", "rows", "state", "run"):
         made.add_column(name, justify="right" if name in ("lane", "last batch", "rows") else "left")
     for each in states:
@@ -109,10 +109,10 @@ def table(asked: Asked, query: QueryRow, states: list[LaneState]) -> Table:
     return made
 
 
-def _title(asked: Asked, query: QueryRow) -> str:
-    rest = "at rest" if query.at_rest else "at work, or it ended in the middle"
+def _title(asked: Asked, query: QueryRow, states: list[LaneState]) -> str:
+    begun = "begun" if any(each.open or each.state == AHEAD for each in states) else "not begun"
     return (
-        f"query {asked.query}: next batch {query.next_batch}, {rest}\n"
+        f"query {asked.query}: next batch {query.next_batch}, {begun}\n"
         f"run {query.run}, since {query.since} ({_age(query.since)})\n"
         f"checkpoint {query.checkpoint}"
     )

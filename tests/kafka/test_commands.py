@@ -61,8 +61,13 @@ def test_lanes_shows_the_ledger_and_what_is_open(half_written):
     assert shown == [(0, 1, 1, "committed, batch not sealed", False), (1, 0, 1, "sealed", True)]
     table = asked(half_written, "lanes").stdout
     assert "\x1b" not in table  # no colours in a pipe
-    assert f"query {half_written.query}: next batch 1" in table
+    assert f"query {half_written.query}: next batch 1, begun" in table
     assert "transaction open" in table
+
+
+def test_lanes_says_of_a_query_between_two_batches_that_the_next_is_not_begun(query, source):
+    query.batch(query.run(), 0, [[rows_of("ab", (source, 0, 0))]])
+    assert f"query {query.query}: next batch 1, not begun" in asked(query, "lanes").stdout
 
 
 def test_lag_shows_how_far_a_group_is_and_what_holds_readers_back(half_written, source):
