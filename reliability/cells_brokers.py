@@ -74,17 +74,26 @@ def output_leader(pipeline: Pipeline, partition: int, world: World) -> int:
     return leader_of(world, pipeline.outputs[0], partition)
 
 
+def group_kill(pipeline: Pipeline) -> Outage:
+    """The group coordinator is killed."""
+    return partial(kill, partial(group_coordinator, pipeline))
+
+
+def output_kill(pipeline: Pipeline, partition: int) -> Outage:
+    """The leader of a partition of the first output is killed."""
+    return partial(kill, partial(output_leader, pipeline, partition))
+
+
 def group_kills(world: World, runs: int, seed: int) -> list[RunResult]:
     """Cell: the group coordinator."""
     pipeline = world.pipeline("group-coordinator", timeout_s=TIMEOUT_S)
-    return outages(world, pipeline, [partial(kill, partial(group_coordinator, pipeline))] * runs, seed)
+    return outages(world, pipeline, [group_kill(pipeline)] * runs, seed)
 
 
 def output_kills(world: World, runs: int, seed: int) -> list[RunResult]:
     """Cell: the leader of one output partition or the other."""
     pipeline = world.pipeline("output-leader", timeout_s=TIMEOUT_S)
-    leaders = [partial(output_leader, pipeline, i % pipeline.partitions) for i in range(runs)]
-    return outages(world, pipeline, [partial(kill, leader) for leader in leaders], seed)
+    return outages(world, pipeline, [output_kill(pipeline, i % pipeline.partitions) for i in range(runs)], seed)
 
 
 def restarts(world: World, runs: int, seed: int) -> list[RunResult]:

@@ -3,20 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from functools import partial
 
 import pytest
 from cells_broker import outages
-from cells_brokers import (
-    CELLS,
-    TIMEOUT_S,
-    commit_kills,
-    group_coordinator,
-    java_hash,
-    kill,
-    output_leader,
-    rolling_restart,
-)
+from cells_brokers import CELLS, TIMEOUT_S, commit_kills, group_kill, java_hash, output_kill, rolling_restart
 from fault_cells import judge
 from pipeline import World
 from shared_cells import Results, by_cell
@@ -30,8 +20,8 @@ def results() -> Iterator[Results]:
     with World.open(3) as world:
         pipeline = world.pipeline("brokers", timeout_s=TIMEOUT_S)
         planned = {
-            "group-coordinator": partial(kill, partial(group_coordinator, pipeline)),
-            "output-leader": partial(kill, partial(output_leader, pipeline, 0)),
+            "group-coordinator": group_kill(pipeline),
+            "output-leader": output_kill(pipeline, 0),
             "rolling-restart": rolling_restart,
         }
         shared = outages(world, pipeline, list(planned.values()) * RUNS, SEED)
