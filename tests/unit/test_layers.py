@@ -20,7 +20,7 @@ ALLOWED = {
         OURS | SOURCE | {"spark_eos.protocol", "spark_eos.kafka"},
     ),
     "spark": (
-        set(sys.stdlib_module_names) | {"pyspark", "pyarrow"},
+        set(sys.stdlib_module_names) | {"pyspark", "pyarrow", "numpy", "xxhash"},
         OURS | SOURCE | {"spark_eos.protocol", "spark_eos.kafka", "spark_eos.spark"},
     ),
     "checker": (set(sys.stdlib_module_names) | {"confluent_kafka", "typer", "rich"}, {"spark_eos.checker"}),
