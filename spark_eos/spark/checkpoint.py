@@ -65,7 +65,11 @@ class Checkpoint:
         """An entry's metadata, and its sources: a line each, in version 2 with the source's name before it."""
         version, metadata, *lines = self._read(f"offsets/{batch}").splitlines()
         if version not in LOG_VERSIONS:
-            raise self._unreadable(f"the offset log of checkpoint {self._location} has version {version}")
+            known = " and ".join(sorted(LOG_VERSIONS))
+            raise UnsupportedError(
+                f"the offset log of checkpoint {self._location} has version {version}, and this spark-eos reads {known}",
+                do="Use a version of spark-eos that was made for this version of Spark.",
+            )
         numbered = enumerate(lines) if version == "v1" else (line.split(":", 1) for line in lines)
         return json.loads(metadata), {str(name): end for name, end in numbered if end != "-"}
 
