@@ -67,7 +67,7 @@ class Checkpoint:
         if version not in LOG_VERSIONS:
             known = " and ".join(sorted(LOG_VERSIONS))
             raise UnsupportedError(
-                f"the offset log of checkpoint {self._location} has version {version}, and this spark-eos reads {known}",
+                f"the offset log of {self._location} has version {version}, and this spark-eos reads {known}",
                 do="Use a version of spark-eos that was made for this version of Spark.",
             )
         numbered = enumerate(lines) if version == "v1" else (line.split(":", 1) for line in lines)
