@@ -5,9 +5,19 @@ stands in check.py, by number.
 """
 
 from spark_eos.checker.check import check
+from spark_eos.checker.expected import ExpectedRow
 from spark_eos.checker.findings import PROPERTIES, Findings
 from spark_eos.checker.reader import CannotCheck
-from spark_eos.checker.topic_log import TopicsMissing
+from spark_eos.checker.topic_log import Entry, TopicsMissing
 from spark_eos.checker.watch import Watch
 
-__all__ = ["PROPERTIES", "CannotCheck", "Findings", "TopicsMissing", "Watch", "check"]
+__all__ = [
+    "PROPERTIES",
+    "CannotCheck",
+    "Entry",
+    "ExpectedRow",
+    "Findings",
+    "TopicsMissing",
+    "Watch",
+    "check",
+]
