@@ -16,10 +16,12 @@ checks, by number (labels of findings in brackets):
      (moved-back);
   8. for each row that the reader got, the last stable offset was above it right afterwards (early);
   9. in the end, the group's committed offsets cover every input record (uncovered);
- 10. no transaction is left open, so nothing holds readers back (hanging).
+ 10. no transaction is left open, so nothing holds readers back (hanging);
+ 11. Kafka's own client, in Java, reads the same rows of the outputs as librdkafka: the same offsets, keys, values,
+     headers and timestamps (readers-differ).
 
-What is in a topic is what a read_committed reader gets. 5, 7 and 8 need a `Watch`, 7 and 9 a group; else their figures
-are None. So are 4 and 6 where what is expected does not say enough for them.
+What is in a topic is what a read_committed reader gets. 5, 7 and 8 need a `Watch`, 7 and 9 a group, 11 a `JavaReader`;
+else their figures are None. So are 4 and 6 where what is expected does not say enough for them.
 """
 
 from __future__ import annotations
@@ -33,8 +35,9 @@ from confluent_kafka import Message
 
 from spark_eos.checker.expected import Expectation, Expects
 from spark_eos.checker.findings import Findings, at
-from spark_eos.checker.judge import Copies, Due, Log, compare_seen
-from spark_eos.checker.rows import WHOLE, Columns, Place, Rows, digest, position
+from spark_eos.checker.java_reader import JavaReader
+from spark_eos.checker.judge import Copies, Due, Log, compare_readers, compare_seen
+from spark_eos.checker.rows import WHOLE, Columns, Place, Rows, below, digest, position
 from spark_eos.checker.settings import Client
 from spark_eos.checker.topic_log import Entry, Topics
 from spark_eos.checker.watch import Watch
@@ -52,6 +55,7 @@ def check(
     *,
     group: str | None = None,
     watch: Watch | None = None,
+    java_reader: JavaReader | None = None,
     headers: bool = True,
     timestamps: bool = False,
     expected: Expects | None = None,
@@ -75,6 +79,7 @@ def check(
         outputs: topics, in each of which they are due.
         group: consumer group that the job commits its offsets to; without it they are not looked at.
         watch: what watched while the job ran. Its watching ends here.
+        java_reader: reads the outputs once more.
         headers: a copy has the headers of its input record.
         timestamps: a copy has its timestamp, too. Kafka gives one of its own to what is written without.
         expected: what must be in the outputs, from the input records, for a job that does not copy. Each partition's
@@ -83,7 +88,8 @@ def check(
         client: further settings of the clients, by librdkafka's names, to log in with.
 
     Raises:
-        CannotCheck: a topic does not exist, nobody answers, the login is refused, or a watcher died.
+        CannotCheck: a topic does not exist, nobody answers, the login is refused, a watcher died, or Java's client
+            could not read.
         ValueError: `expected` yields rows that do not fit together, see `Expectation`, or is given together with
             `headers` or `timestamps`.
     """
@@ -96,15 +102,20 @@ def check(
     findings.looked_at("hanging")
     for topic, partition in written.hanging(0 if watch else wait_s):
         findings.add("hanging", f"{topic}[{partition}]")
+    starts, ends = written.starts(), written.stable_ends()
     columns = Columns(headers, timestamps)
     judge, due = _expected(read, outputs, expected) if expected else _copies(read, outputs, columns)
-    log, whole = _committed(written, judge.columns, whole=watch is not None)
+    log, whole = _committed(written, judge.columns, whole=bool(watch or java_reader))
     judge.judge(log, findings)
     _count_rows(findings, due, log, written)
     if group is not None:
         _offsets(findings, due, read, group)
     if watch is not None:
         _watched(findings, whole, watch)
+    if java_reader is not None:
+        javas = java_reader.read(starts, ends, wait_s)
+        compare_readers(below(whole, ends), javas, findings)
+        findings.figures["rows read by Java's client"] = sum(map(len, javas.values()))
     return findings
 
 

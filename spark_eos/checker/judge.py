@@ -112,6 +112,15 @@ def compare_seen(final: Log, seen: Log, findings: Findings) -> None:
                 findings.add(label, at((*place, offset)))
 
 
+def compare_readers(ours: Log, javas: Log, findings: Findings) -> None:
+    """Property 11: Kafka's own client reads the same rows."""
+    findings.looked_at("readers-differ")
+    for place in sorted({*ours, *javas}):
+        some, others = ours.get(place, Rows()), javas.get(place, Rows())
+        for offset in sorted({*without(some, others), *without(others, some)}):
+            findings.add("readers-differ", at((*place, offset)))
+
+
 def _count(due: Due, outputs: list[Output], findings: Findings) -> None:
     for number, times in enumerate(due.times):
         for output in outputs:

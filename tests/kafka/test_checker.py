@@ -14,13 +14,13 @@ from copy_program import EACH, KEYS, Copy
 from kafka_log import until
 from tests_support import Query, rows_of
 
-from spark_eos.checker import CannotCheck, Watch, check
+from spark_eos.checker import CannotCheck, JavaReader, Watch, check
 from spark_eos.checker.reader import Reader
 from spark_eos.protocol.transaction import Step
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.testing import EmbeddedKafka
 
-READ = ("rows aborted or open", "rows seen by the live reader")
+READ = ("rows aborted or open", "rows seen by the live reader", "rows read by Java's client")
 
 
 def seen(watch: Watch) -> int:
@@ -35,12 +35,12 @@ def test_a_right_program_is_clean_with_aborts_in_between(copy: Copy) -> None:
             copy.done(start // 2)
         copy.done()
         until(lambda: seen(watch) == 2 * len(copy.rows))
-        findings = copy.check(watch)
+        findings = copy.check(watch, java_reader=JavaReader(copy.bootstrap))
     assert findings.anomalies == {}
     assert None not in findings.figures.values(), "all was looked at"
     assert findings.figures["input records"] == len(copy.rows)
     counted = [findings.figures[label] for label in READ]
-    assert counted == [2 * len(copy.rows)] * 2
+    assert counted == [2 * len(copy.rows)] * 3
 
 
 def lost(copy: Copy) -> None:

@@ -8,7 +8,7 @@ from itertools import islice
 import pytest
 from copy_program import Copy, Row
 
-from spark_eos.checker import Entry, ExpectedRow
+from spark_eos.checker import Entry, ExpectedRow, JavaReader
 
 
 def made(copy: Copy) -> dict[str, list[Row]]:
@@ -40,7 +40,8 @@ def test_a_right_pipeline_is_clean(copy: Copy) -> None:
             copy.write(rows, topic, commit=False)
             copy.write(rows, topic)
         copy.done()
-        findings = copy.check(watch, expected=expected_of(copy))
+        how = {"java_reader": JavaReader(copy.bootstrap), "expected": expected_of(copy)}
+        findings = copy.check(watch, **how)
     assert findings.anomalies == {}
     assert None not in findings.figures.values(), "all was looked at"
     assert findings.figures["input records"] == len(copy.rows)
