@@ -60,6 +60,12 @@ def test_what_is_wrong_has_its_name(rows: list[ExpectedRow], anomalies: dict[str
     assert findings.examples.keys() == anomalies.keys()
 
 
+def test_an_empty_key_is_a_key() -> None:
+    rows = [ExpectedRow("a", b"", b"%d" % number, ordered=True) for number in range(2)]
+    assert judged(rows, rows).anomalies == {}
+    assert judged(rows, rows[::-1]).anomalies == {"disordered": 1}
+
+
 def test_examples_name_the_input_record() -> None:
     assert judged(DUE, A[1:] + B).examples == {"torn": ["in[0]@0 not in a"]}
     assert judged(DUE, [*DUE, B[3]]).examples == {"duplicated": ["in[1]@1 in b"]}
