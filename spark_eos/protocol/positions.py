@@ -134,6 +134,9 @@ def is_aligned(lanes: Iterable[Iterable[SourceRange]]) -> bool:
 TOPIC_IDS = "topic ids"
 """Beside the topics in an entry of the offset log: topic to its id. No topic can have this name."""
 
+OUT_OF_SIGHT = "out of sight"
+"""The same: offsets of partitions that could not be seen, to go on from when they are back."""
+
 
 def offsets_in_log(entry: Any) -> Offsets:
     """Kafka offsets in one source's entry of Spark's offset log: {"topic": {"0": 12}}; empty for other sources."""
@@ -141,7 +144,7 @@ def offsets_in_log(entry: Any) -> Offsets:
         return {}
     found: Offsets = {}
     for topic, partitions in entry.items():
-        if topic == TOPIC_IDS:
+        if topic in (TOPIC_IDS, OUT_OF_SIGHT):
             continue
         if not isinstance(partitions, dict):
             return {}
