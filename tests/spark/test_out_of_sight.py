@@ -12,8 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pytest
+from pyspark.sql import functions as F
+from spark_pipe import Pipe
 from spark_source import Source
 
+from spark_eos import source_position
 from spark_eos.errors import DataLoss, TopicMissing
 from spark_eos.source_options import SourceOptions
 from spark_eos.spark.stream_reader import KafkaEosStreamReader
@@ -161,7 +164,7 @@ def test_a_topic_that_is_created_again_while_it_is_out_of_sight_starts_anew(kafk
 
 
 def test_a_named_topic_that_is_gone_does_not_end_the_query(kafka, pair: Pair) -> None:
-    """It is told once, and looked for twice once; with failOnDataLoss=true it is missed."""
+    """With failOnDataLoss=true it is missed."""
     query = pair.query()
     kafka.delete_topic(pair.hidden.topics[0])
     named = Source(pair.shown.bootstrap, [pair.shown.topics[0], pair.hidden.topics[0]], {"failOnDataLoss": "false"})
@@ -234,3 +237,24 @@ def test_each_loss_is_told_once(pair: Pair, caplog: pytest.LogCaptureFixture) ->
     pair.hidden.plain("c")
     query.batch(reader)
     assert caplog.text.count("to be read from offset 4, ends at 3") == 1
+
+
+def test_the_sink_goes_on_without_a_topic_and_with_the_one_that_takes_its_name(pipe: Pipe, kafka, topic) -> None:
+    """What is out of sight is in the offset log, and is no offset that the sink would commit."""
+    other = Source(kafka.bootstrap_servers, [topic(name="other")])
+    given = {"subscribePattern": f"{pipe.source}|{other.topics[0]}", "failOnDataLoss": "false"}
+    given |= {"kafka.bootstrap.servers": pipe.bootstrap, "startingOffsets": "earliest"}
+    stream = pipe.spark.readStream.format("kafka-eos").options(**given).load()
+    rows = stream.select("key", "value", F.lit(pipe.target).alias("topic"), source_position())
+    pipe.feed("ab")
+    other.plain("x")
+    pipe.run(rows)
+    kafka.delete_topic(other.topics[0])
+    for value in "cd":
+        pipe.feed(value)
+        pipe.run(rows)
+    assert pipe.log_offsets(max(pipe.batches()))["out of sight"] == {other.topics[0]: {"0": 1}}
+    kafka.create_topic(other.topics[0])
+    other.plain("y", "z")
+    pipe.run(rows)
+    assert sorted(pipe.values()) == [*"abcdxyz"]
