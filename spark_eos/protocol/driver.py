@@ -30,7 +30,14 @@ from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
 from spark_eos.protocol.names import Run, lane_transactional_id
 from spark_eos.protocol.parallel import ForEach, at_once
 from spark_eos.protocol.ports import OpenTransaction, QueryLedger
-from spark_eos.protocol.positions import Fingerprint, Offsets, is_aligned, offsets_after, offsets_at_least
+from spark_eos.protocol.positions import (
+    Fingerprint,
+    Offsets,
+    TopicPartition,
+    is_aligned,
+    offsets_after,
+    offsets_at_least,
+)
 from spark_eos.protocol.refusals import adoption_blind, ledger_lost, taken_over
 from spark_eos.protocol.replay import check_present, check_replay
 from spark_eos.protocol.reports import aligned_after, check_reports, went_back
@@ -75,6 +82,7 @@ class QueryRun:
         self._lease = Lease(run, ledger, open_transaction)
         self._row: QueryRow | None = None
         self._floor: Offsets = {}
+        self._with_floor: set[TopicPartition] = set()
         self._known: Offsets = {}
         self._again = self._blind = False
         self._ended: SparkEosError | None = None
@@ -229,6 +237,9 @@ class QueryRun:
 
     def _plan(self, asked: _Asked, facts: BatchFacts, decision: Decision) -> BatchPlan:
         row = self._signed()
+        if row.has_floor and (new := asked.logged.ends.keys() - self._with_floor):
+            self._with_floor |= new
+            self._floor |= self._ledger.offsets(new)
         # A batch that was cut anew may start earlier than the last one ended: see `BatchLog.starts`.
         starts = {key: at for key, at in asked.logged.starts.items() if at <= asked.logged.ends.get(key, at)}
         known = offsets_at_least(self._known, starts, self._floor)
@@ -256,10 +267,8 @@ class QueryRun:
             self._adopt(asked)
         else:
             self._renew_lanes(view)
-        if self._signed().has_floor:
-            self._floor = self._ledger.offsets(asked.logged.ends)
-            if not self._floor:
-                raise adoption_blind("the query reads no Kafka topic that this cluster has")
+        if self._signed().has_floor and not asked.logged.ends:
+            raise adoption_blind("the query reads no Kafka topic that this cluster has")
         return facts, decision
 
     def _look(self, asked: _Asked) -> None:
