@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from tests_support import Query
 
