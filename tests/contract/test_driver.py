@@ -321,9 +321,7 @@ def test_lanes_may_be_unknown_until_they_have_reported(query, source):
 
 
 @pytest.mark.parametrize("lane", [5, 70])
-def test_a_lane_that_a_killed_run_left_open_is_fenced_though_nobody_knew_how_many_there_were(
-    query, source, brokers, lane
-):
+def test_a_lane_that_a_killed_run_left_open_is_fenced_though_nobody_knew_of_it(query, source, brokers, lane):
     """Of a format. Lane 70 is beyond what is fenced without asking; its ledger row hangs."""
     query.batch(query.run(), 0, both_lanes(source), content="0")
     dead = query.run(single=True)
