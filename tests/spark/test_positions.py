@@ -13,30 +13,30 @@ def ledger(pipe):
     return Query(pipe.bootstrap, pipe.query_id, pipe.target).ledger
 
 
-@pytest.mark.parametrize("null", ["struct", "fields"])
-def test_rows_without_a_position_among_others_are_written(both, null):
+@pytest.mark.parametrize("null", [pytest.param("struct", marks=pytest.mark.large), "fields"])
+def test_rows_without_a_position_among_others_are_written(either, null):
     """As an outer join gives them."""
-    both.feed("abc")
+    either.feed("abc")
     no_position = F.lit(None) if null == "struct" else F.struct(*(F.lit(None).alias(n) for n in NAMES))
     nothing = no_position.cast("struct<topic:string,partition:int,offset:bigint>")
-    rows = both.rows().withColumn("source", F.when(F.col("value") == "b", nothing).otherwise(F.col("source")))
-    both.run(rows)
-    assert sorted(both.values()) == list("abc")
-    assert ledger(both).query().aligned is False
+    rows = either.rows().withColumn("source", F.when(F.col("value") == "b", nothing).otherwise(F.col("source")))
+    either.run(rows)
+    assert sorted(either.values()) == list("abc")
+    assert ledger(either).query().aligned is False
 
 
 NAMES = ("topic", "partition", "offset")
 
 
-def test_positions_of_another_clusters_topic_are_written_and_not_committed(both):
-    both.feed("abc")
+def test_positions_of_another_clusters_topic_are_written_and_not_committed(either):
+    either.feed("abc")
     elsewhere = F.struct(F.lit("not-in-this-cluster").alias("topic"), F.lit(0).alias("partition"), F.col("o"))
-    rows = both.rows().withColumn("o", F.col("source.offset")).withColumn("source", elsewhere).drop("o")
+    rows = either.rows().withColumn("o", F.col("source.offset")).withColumn("source", elsewhere).drop("o")
     rows = rows.withColumn("source", F.col("source").cast("struct<topic:string,partition:int,offset:bigint>"))
-    both.run(rows)
-    both.feed("d")
-    both.run(rows)
-    assert sorted(both.values()) == list("abcd")
+    either.run(rows)
+    either.feed("d")
+    either.run(rows)
+    assert sorted(either.values()) == list("abcd")
 
 
 def totals(pipe):
@@ -46,55 +46,55 @@ def totals(pipe):
     return grouped.withColumn("topic", F.lit(pipe.target))
 
 
-def test_a_query_with_state_is_not_adopted(both, tmp_path):
-    both.mode = "complete"
-    both.feed("ab")
-    both.run(totals(both))
-    assert sorted(both.values()) == ["1", "1"]
-    both.checkpoint = tmp_path / "new"
-    both.refused(r"OtherCheckpoint.*keeps state", totals(both), **{"on.other.checkpoint": "adopt"})
+def test_a_query_with_state_is_not_adopted(either, tmp_path):
+    either.mode = "complete"
+    either.feed("ab")
+    either.run(totals(either))
+    assert sorted(either.values()) == ["1", "1"]
+    either.checkpoint = tmp_path / "new"
+    either.refused(r"OtherCheckpoint.*keeps state", totals(either), **{"on.other.checkpoint": "adopt"})
 
 
-def test_committed_offsets_stay_where_an_aggregations_positions_go_back(both):
-    both.mode = "complete"
-    both.feed("aab", 0)
-    both.run(totals(both))
-    place = (both.source, 0)
-    assert ledger(both).offsets([place]) == {place: 3}
-    both.feed("c", 1)
-    both.run(totals(both))  # rows of the first batch come again, with their old positions
-    assert ledger(both).offsets([place]) == {place: 3}
-    assert ledger(both).query().went_back
+def test_committed_offsets_stay_where_an_aggregations_positions_go_back(either):
+    either.mode = "complete"
+    either.feed("aab", 0)
+    either.run(totals(either))
+    place = (either.source, 0)
+    assert ledger(either).offsets([place]) == {place: 3}
+    either.feed("c", 1)
+    either.run(totals(either))  # rows of the first batch come again, with their old positions
+    assert ledger(either).offsets([place]) == {place: 3}
+    assert ledger(either).query().went_back
 
 
-def test_an_offset_log_of_version_2_is_understood(both, spark):
+def test_an_offset_log_of_version_2_is_understood(either, spark):
     """Spark 4.2.0 itself does not start a query again in the middle of a batch then (None.get), whatever its sink."""
     spark.conf.set(OFFSET_LOG, "2")
     try:
-        both.feed("ab", 0)
-        both.run()
-        assert (both.checkpoint / "offsets" / "1").read_text().startswith("v2")
-        both.feed("c", 0)
-        both.feed("d", 1)
-        both.run()
+        either.feed("ab", 0)
+        either.run()
+        assert (either.checkpoint / "offsets" / "1").read_text().startswith("v2")
+        either.feed("c", 0)
+        either.feed("d", 1)
+        either.run()
     finally:
         spark.conf.unset(OFFSET_LOG)
-    assert sorted(both.values()) == list("abcd")
-    assert ledger(both).query().content is not None
-    places = [(both.source, 0), (both.source, 1)]
-    assert list(ledger(both).offsets(places).values()) == [3, 1]
+    assert sorted(either.values()) == list("abcd")
+    assert ledger(either).query().content is not None
+    places = [(either.source, 0), (either.source, 1)]
+    assert list(ledger(either).offsets(places).values()) == [3, 1]
 
 
-def test_a_self_union_reads_one_topic_twice_and_each_row_is_there_twice(both):
-    both.feed("ab", 0)
-    rows = both.rows(maxOffsetsPerTrigger="1").unionByName(both.rows())
-    both.run(rows)
-    both.feed("c", 0)
-    both.run(rows)
-    assert sorted(both.values()) == list("aabbcc")
-    row = ledger(both).query()
+def test_a_self_union_reads_one_topic_twice_and_each_row_is_there_twice(either):
+    either.feed("ab", 0)
+    rows = either.rows(maxOffsetsPerTrigger="1").unionByName(either.rows())
+    either.run(rows)
+    either.feed("c", 0)
+    either.run(rows)
+    assert sorted(either.values()) == list("aabbcc")
+    row = ledger(either).query()
     assert not row.aligned
-    assert ledger(both).offsets([(both.source, 0)]) == {(both.source, 0): 3}
+    assert ledger(either).offsets([(either.source, 0)]) == {(either.source, 0): 3}
 
 
 def test_speculation_is_refused_by_tasks_of_the_format_too(pipe):

@@ -52,6 +52,11 @@ def files(both, tmp_path) -> Files:
 
 
 @pytest.fixture
+def some_files(either, tmp_path) -> Files:
+    return Files(either, tmp_path / "files")
+
+
+@pytest.fixture
 def small_splits(conf):
     """Each line of some 20 bytes is a partition, or two of them are."""
     conf(spark__sql__files__openCostInBytes="1", spark__sql__files__maxPartitionBytes="1000")
@@ -73,7 +78,7 @@ def test_a_half_committed_batch_that_is_split_by_other_cores_is_refused_and_goes
     half_commit(files, bad=lines(7, 8)[0])
     before = sorted(files.pipe.values())
     assert before, "the first lane is committed"
-    for cores in ("8", "1", "3"):
+    for cores in ("8", "1"):
         small_splits(**{CORES: cores})
         with pytest.raises(PySparkException, match=r"(SplitChanged|ReplayDiffers).*What to do.*number of cores"):
             files.run()
@@ -101,14 +106,14 @@ def test_a_lane_that_was_committed_and_is_empty_now_is_noticed(both):
     assert sorted(both.values()) == list("abcd")
 
 
-@pytest.mark.parametrize("rows", ["swapped", "doubled"])
+@pytest.mark.parametrize("rows", [pytest.param("swapped", marks=pytest.mark.large), "doubled"])
 def test_other_rows_with_equal_counts_and_ends_are_noticed(both, rows):
     both.feed("abcd", 0)
     both.feed("ef", 1)
     bad = F.when(F.col("source.partition") == 1, 99).cast("int")
     with pytest.raises(PySparkException, match="PartitionOutOfRange"):
         both.run(both.rows().withColumn("partition", bad))
-    assert both.values() == list("abcd")
+    assert sorted(both.values()) == list("abcd")
     changed = both.rows()
     if rows == "doubled":  # as many rows, with the same first and last position
         changed = changed.withColumn("value", F.expr("cast(replace(cast(value as string), 'c', 'b') as binary)"))
@@ -119,16 +124,16 @@ def test_other_rows_with_equal_counts_and_ends_are_noticed(both, rows):
     assert sorted(both.values()) == list("abcdef")
 
 
-def test_what_was_committed_is_kept_where_it_is_asked_for(both):
-    both.feed("abcd", 0)
-    both.feed("ef", 1)
+def test_what_was_committed_is_kept_where_it_is_asked_for(either):
+    either.feed("abcd", 0)
+    either.feed("ef", 1)
     bad = F.when(F.col("source.partition") == 1, 99).cast("int")
     with pytest.raises(PySparkException, match="PartitionOutOfRange"):
-        both.run(both.rows().withColumn("partition", bad))
-    gone = both.rows().where("source.partition = 1 or source.offset > 1")
-    both.refused(r"ReplayDiffers.*on\.replay\.differs=keep", gone)
-    both.run(gone, **{"on.replay.differs": "keep"})
-    assert sorted(both.values()) == list("abcdef")
+        either.run(either.rows().withColumn("partition", bad))
+    gone = either.rows().where("source.partition = 1 or source.offset > 1")
+    either.refused(r"ReplayDiffers.*on\.replay\.differs=keep", gone)
+    either.run(gone, **{"on.replay.differs": "keep"})
+    assert sorted(either.values()) == list("abcdef")
 
 
 def test_a_stream_that_adaptive_execution_splits_is_refused_and_goes_on_without(pipe, conf):
@@ -154,19 +159,19 @@ def test_a_half_committed_batch_of_a_shuffle_is_finished(both, conf):
     assert sorted(map(int, both.values())) == list(range(80))
 
 
-def test_a_file_sources_older_checkpoint_is_refused(files, tmp_path):
+def test_a_file_sources_older_checkpoint_is_refused(some_files, tmp_path):
     import shutil
 
-    files.add("a", "a")
-    files.run()
+    some_files.add("a", "a")
+    some_files.run()
     backup = tmp_path / "backup"
-    shutil.copytree(files.pipe.checkpoint, backup)
-    files.add("b", "b")
-    files.run()
-    newest, files.pipe.checkpoint = files.pipe.checkpoint, backup
-    files.add("c", "c")
+    shutil.copytree(some_files.pipe.checkpoint, backup)
+    some_files.add("b", "b")
+    some_files.run()
+    newest, some_files.pipe.checkpoint = some_files.pipe.checkpoint, backup
+    some_files.add("c", "c")
     with pytest.raises(PySparkException, match=r"(?s)CheckpointBehind.*other source offsets.*newest checkpoint"):
-        files.run()
-    files.pipe.checkpoint = newest
-    files.run()
-    assert sorted(files.pipe.values()) == ["a", "b", "c"]
+        some_files.run()
+    some_files.pipe.checkpoint = newest
+    some_files.run()
+    assert sorted(some_files.pipe.values()) == ["a", "b", "c"]
