@@ -110,13 +110,16 @@ class KafkaLedger(LaneLedger):
     Args:
         cluster: the cluster that the sink writes to.
         client, brokers, topic, group: as of `LaneLedger`.
+        mark: as of `ProducerFactory`.
 
     `partitions` is how many the topic had when `ensure` was last called.
     """
 
-    def __init__(self, cluster: Cluster, client: ClientSettings, brokers: int, topic: str, group: str) -> None:
+    def __init__(
+        self, cluster: Cluster, client: ClientSettings, brokers: int, topic: str, group: str, *, mark: str = OURS
+    ) -> None:
         super().__init__(client, brokers, topic, group)
-        self._cluster = cluster
+        self._cluster, self._mark = cluster, mark
         self.partitions = 0
 
     def ensure(self, lanes: int) -> None:
@@ -137,9 +140,9 @@ class KafkaLedger(LaneLedger):
         return self._read(range(wanted), stable)
 
     def committed_by_others(self, keys: Iterable[Key]) -> list[Key]:
-        """Those source partitions whose offset another program has committed."""
+        """Those source partitions whose offset another program has committed, or another query."""
         found = self._committed(sorted(keys), stable=False)
-        return [(each.topic, each.partition) for each in found if each.metadata != OURS]
+        return [(each.topic, each.partition) for each in found if each.metadata != self._mark]
 
     def hanging(self) -> list[int]:
         """Lanes whose row is in an open transaction, of all that the topic has room for."""

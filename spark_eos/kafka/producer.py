@@ -66,6 +66,7 @@ class ProducerFactory:
         ledger_topic: where ledger rows are committed to.
         group_metadata: of the query's group, as `KafkaLedger.group_metadata` makes it.
         call_timeout_s: bound of each transactional call but the flush; at most the transaction's timeout.
+        mark: metadata of the source offsets: see `mark_of`.
     """
 
     client: ClientSettings
@@ -73,6 +74,7 @@ class ProducerFactory:
     ledger_topic: str
     group_metadata: bytes
     call_timeout_s: float = CALL_TIMEOUT_S
+    mark: str = OURS
 
     @property
     def transaction_timeout_s(self) -> float:
@@ -223,8 +225,8 @@ class KafkaTransaction:
         """
         topic = self._factory.ledger_topic
         ledger = [TopicPartition(topic, row.partition, row.next_batch, row.metadata()) for row in rows]
-        here = self._topics.has
-        source = [TopicPartition(*key, offset, OURS) for key, offset in sorted(offsets.items()) if here(*key)]
+        here = sorted((key, offset) for key, offset in offsets.items() if self._topics.has(*key))
+        source = [TopicPartition(*key, offset, self._factory.mark) for key, offset in here]
         metadata = self._factory.group_metadata
 
         def send(timeout_s: float) -> None:

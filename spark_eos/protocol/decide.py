@@ -318,8 +318,10 @@ class BatchFacts:
 
     @property
     def unsure(self) -> bool:
-        """An adopted checkpoint comes back to a half-committed batch, whose lanes share source partitions."""
-        return self.view.query is not None and self.view.query.has_floor and not self.positions_known
+        """An adopted checkpoint comes back to a half-committed batch, and nobody knows whether its lanes share source
+        partitions. Where they are known to, they commit no source offsets, and the floor is what it was."""
+        query = self.view.query
+        return query is not None and query.has_floor and bool(self.half) and query.aligned is None
 
 
 BatchCase = tuple[str, Callable[[BatchFacts], bool], Verb]

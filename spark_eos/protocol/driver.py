@@ -282,7 +282,7 @@ class QueryRun:
             query = self._ledger.query()
             decision = self._decide_on(asked, self._view_unstable(asked, query))[1]
         if query is not None and decision.verb is Verb.ADOPT:
-            check_adoptable(query, self._ledger, asked.logged.ends, stateful=asked.logged.stateful)
+            check_adoptable(query, self._ledger, asked.logged, keep=self._policy.may_keep)
         else:
             self._tell_of_members()
 

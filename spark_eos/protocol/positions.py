@@ -97,7 +97,12 @@ class Tally:
 
 
 OURS = "spark-eos"
-"""Metadata of the source offsets that this connector commits: another program's commits do not have it."""
+"""Begins the metadata of the source offsets that this connector commits: see `mark_of`."""
+
+
+def mark_of(query: str) -> str:
+    """Metadata of the source offsets that a query commits: neither another program's nor another query's have it."""
+    return f"{OURS} {query}"
 
 
 def offsets_after(ranges: Iterable[SourceRange], floor: Mapping[TopicPartition, int]) -> Offsets:

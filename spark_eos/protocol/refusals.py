@@ -121,7 +121,8 @@ def second_write(lane: int, before: str, now: str) -> SecondWrite:
         f"this run has already written this batch: its lane {lane} {before} then, and {now} now. The sink was called "
         "twice in one batch, or two sinks have the same query.id",
         do="Give each sink a query.id of its own (KafkaSink({..., 'query.id': 'refunds'}) and 'refunds-audit'), and "
-        "make each of them once. Or write all rows by one call: a row's column topic says where it goes.",
+        "make each of them once. Or write all rows by one call: a row's column topic says where it goes. A new name is "
+        "past its first batch here: give it on.missing.ledger=start for one start.",
     )
 
 
@@ -155,6 +156,19 @@ def adoption_blind(why: str, do: str = "") -> OtherCheckpoint:
         f"the group's offsets can't tell which rows were processed: {why}",
         do=f"{do} Go on with the newest checkpoint. If it is lost, find out from the topics how far the query came, "
         "and give it a new query.id and a checkpoint that starts there.".lstrip(),
+    )
+
+
+def starts_too_late(gaps: str) -> OtherCheckpoint:
+    """The error of a checkpoint that is to be adopted, and does not begin where the last one ended.
+
+    Args:
+        gaps: source offsets that it leaves out.
+    """
+    return OtherCheckpoint(
+        f"this checkpoint starts behind what the query has processed, and leaves out the source offsets {gaps}",
+        do="Take a new checkpoint, and start it with startingOffsets=group (and kafka.group.id, the sink's group), or "
+        "earliest. If these records are gone from Kafka, set on.replay.differs=keep for this start: they are lost.",
     )
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.fs
 
 from spark_eos.errors import UnsupportedError
-from spark_eos.spark.logged import LoggedBatch, SourceEnds, listings
+from spark_eos.spark.logged import LoggedBatch, SourceEnds, initial_offsets, listings
 
 LOG_VERSIONS = {"v1", "v2"}
 
@@ -59,7 +59,8 @@ class Checkpoint:
         metadata, ends = self._entry(batch)
         before = self._entry(batch - 1)[1] if batch and self._found(f"offsets/{batch - 1}") else {}
         found = listings(before, ends, self._text)
-        return LoggedBatch(ends, metadata["batchTimestampMs"] / 1000, before, found, self._found("state"))
+        planned_at, initial = metadata["batchTimestampMs"] / 1000, initial_offsets(before, ends, self._text)
+        return LoggedBatch(ends, planned_at, before, found, self._found("state"), initial)
 
     def _entry(self, batch: int) -> tuple[dict[str, Any], SourceEnds]:
         """An entry's metadata, and its sources: a line each, in version 2 with the source's name before it."""

@@ -8,7 +8,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_eos.errors import UnsupportedError, UsageError
 from spark_eos.options import SinkOptions
-from spark_eos.spark.logged import UNKNOWN, LoggedBatch, SourceEnds, listings
+from spark_eos.spark.logged import UNKNOWN, LoggedBatch, SourceEnds, initial_offsets, listings
 from spark_eos.spark.versions import offset_metadata
 
 QUERY_ID = "sql.streaming.queryId"
@@ -146,7 +146,8 @@ class ClassicBatch:
         before = _source_ends(earlier.get()) if earlier is not None and earlier.isDefined() else {}
         files = HadoopFiles(self._session, str(query.resolvedCheckpointRoot()))
         found = listings(before, ends, files.read)
-        return LoggedBatch(ends, planned_at, before, found, stateful and files.exists("state"))
+        initial = initial_offsets(before, ends, files.read)
+        return LoggedBatch(ends, planned_at, before, found, stateful and files.exists("state"), initial)
 
     def _query(self) -> Any:
         jvm: Any = self._context._jvm

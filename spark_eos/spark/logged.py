@@ -32,6 +32,7 @@ class LoggedBatch:
         before: where it starts: the entry before. Empty for a query's first batch.
         listings: of sources whose offsets do not define their rows: what does, as far as the checkpoint tells.
         stateful: the checkpoint has state.
+        initial: of a query's first batch, where Spark's own Kafka sources start.
     """
 
     sources: SourceEnds | None
@@ -39,6 +40,7 @@ class LoggedBatch:
     before: SourceEnds = field(default_factory=dict)
     listings: Mapping[str, str] = field(default_factory=dict)
     stateful: bool = False
+    initial: SourceEnds = field(default_factory=dict)
 
     @cached_property
     def content(self) -> str | None:
@@ -76,10 +78,21 @@ class LoggedBatch:
     @property
     def starts(self) -> Offsets:
         """The start offsets of the sources that are Kafka; none of a topic that was created again meanwhile."""
+        if not self.before:
+            return self._begins()
         replaced = self._topic_ids(self.before) - self._topic_ids(self.sources or {})
         gone = {topic for topic, _ in replaced}
         found = (offsets.items() for offsets in self._each_kafka(self.before))
         return {key: offset for items in found for key, offset in items if key[0] not in gone}
+
+    def _begins(self) -> Offsets:
+        """Where a query's first batch starts: that of kafka-eos is empty, and Spark's own source keeps it apart."""
+        ours = {name: end for name, end in (self.sources or {}).items() if TOPIC_IDS in end}
+        found: Offsets = {}
+        for offsets in self._each_kafka({**ours, **self.initial}):
+            for key, offset in offsets.items():
+                found[key] = min(offset, found.get(key, offset))
+        return found
 
     @staticmethod
     def _each_kafka(ends: SourceEnds) -> Iterable[Offsets]:
@@ -126,6 +139,13 @@ def listings(before: SourceEnds, ends: SourceEnds, read: ReadFile) -> dict[str, 
         if listed is not None:
             found[name] = listed
     return found
+
+
+def initial_offsets(before: SourceEnds, ends: SourceEnds, read: ReadFile) -> dict[str, str]:
+    """Where Spark's own Kafka sources start a query's first batch: they keep it in the checkpoint's `sources`."""
+    kafka = [name for name, end in ends.items() if not before and offsets_in_log(json.loads(end))]
+    found = {name: (read(f"sources/{name}/0") or "").split("\n")[-1] for name in kafka}
+    return {name: text for name, text in found.items() if text.startswith("{")}
 
 
 def _files(name: str, lists: range, read: ReadFile) -> str | None:

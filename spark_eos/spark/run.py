@@ -15,7 +15,7 @@ from spark_eos.protocol.decide import Policy
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import Run
 from spark_eos.protocol.ports import BeforeStep, Transaction
-from spark_eos.protocol.positions import Offsets
+from spark_eos.protocol.positions import Offsets, mark_of
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.lanes import LaneJob
 from spark_eos.spark.logged import LoggedBatch
@@ -42,8 +42,9 @@ class SinkRun:
         self._topics |= self._option("deadletter.topic", options.deadletter_topic)
         self._source_topics: dict[str, int] = {}
         self._group = options.group_id or run.query
-        self._ledger = KafkaLedger(self._cluster, client, brokers, topic, self._group)
-        self._factory = ProducerFactory(client, brokers, topic, self._ledger.group_metadata())
+        mark = mark_of(run.query)
+        self._ledger = KafkaLedger(self._cluster, client, brokers, topic, self._group, mark=mark)
+        self._factory = ProducerFactory(client, brokers, topic, self._ledger.group_metadata(), mark=mark)
         policy = policy_of(options)
         self._cluster.timeout_s = AT_WORK_TIMEOUT_S
         self.protocol = QueryRun(run, self._ledger, self._open, policy, _now, single=single)

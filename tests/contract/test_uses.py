@@ -137,10 +137,47 @@ def test_a_partition_that_an_adopted_query_comes_to_later_has_a_floor_too(query,
     assert sorted(query.values()) == list("abcdxy")
 
 
+def test_a_checkpoint_that_starts_behind_what_was_processed_is_not_adopted(query, source):
+    """As with startingOffsets=latest, the default: what came meanwhile would never be read."""
+    place = (source, 0)
+    query.batch(query.run(), 0, [[rows_of("abc", (source, 0, 0))]], content="0", log_offsets={place: 3})
+    late = BatchLog("new", starts={place: 6}, ends={place: 6})
+    with pytest.raises(OtherCheckpoint, match=f"leaves out the source offsets {source}-0: from 3 to 6") as raised:
+        query.run("adopter", "new", may_adopt=True).open(0, 1, late)
+    assert "startingOffsets=group" in raised.value.do
+    assert not query.run("adopter", "new", may_adopt=True, may_keep=True).open(0, 1, late).skip
+
+
+def test_a_query_of_which_two_sources_read_one_partition_is_not_adopted(query, source):
+    query.batch(query.run(), 0, both_lanes(source))
+    log = BatchLog("new", ends={(source, 0): 0}, shared=True)
+    with pytest.raises(OtherCheckpoint, match="several sources of the query read one source partition"):
+        query.run("adopter", "new", may_adopt=True).open(0, 1, log)
+
+
+def test_an_adopted_query_whose_lanes_share_partitions_comes_back_to_half_a_batch(query, source):
+    """Its lanes commit no source offsets, so what is below the floor is the same again."""
+    place = (source, 0)
+    spread = [[rows_of("ab", (source, 0, 0))], [rows_of("cd", (source, 0, 2))]]
+    query.batch(query.run(), 0, spread, content="0", log_offsets={place: 4})
+    again = [
+        [rows_of("ab", (source, 0, 0)), rows_of("e", (source, 0, 4))],
+        [rows_of("cd", (source, 0, 2)), rows_of("f", (source, 0, 5))],
+    ]
+    adopted = query.run("adopter", "new", may_adopt=True)
+    plan = adopted.open(0, 2, BatchLog("n0", ends={place: 6}))
+    query.lane(adopted, 0, again[1], 1, 2, plan, content="n0")
+    reports = query.batch(query.run("next", "new"), 0, again, content="n0", log_offsets={place: 6})
+    assert [report.outcome for report in reports] == [Outcome.COMMITTED, Outcome.SKIPPED]
+    assert sorted(query.values()) == list("abcdef")
+
+
 def test_offsets_that_another_program_committed_are_not_adopted(query, source, brokers):
     place = (source, 0)
     query.batch(query.run(), 0, both_lanes(source), log_offsets={place: 2, (source, 1): 2})
     brokers.commit(query.query, {place: 9})
     log = BatchLog("new", ends={place: 0, (source, 1): 0})
-    with pytest.raises(OtherCheckpoint, match=f"another program has committed the group's offset of {source}-0"):
+    with pytest.raises(
+        OtherCheckpoint, match=f"another program, or another query, has committed the group's offset of {source}-0"
+    ):
         query.run("adopter", "new", may_adopt=True).open(0, 1, log)

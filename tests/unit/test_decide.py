@@ -51,7 +51,7 @@ QUERY_ROWS = [
     None,
     *(query_row(*each) for each in product(BATCHES, CHECKPOINTS, ("run", "newer"), (None, True), CONTENTS)),
     *(query_row(n, content=None) for n in BATCHES),
-    *(query_row(n, adoptions=1, aligned=a) for n, a in product(BATCHES, (True, False))),
+    *(query_row(n, adoptions=1, aligned=a) for n, a in product(BATCHES, (True, False, None))),
     *(query_row(n, checkpoint=c, query=q) for n, c, q in product(BATCHES, CHECKPOINTS, (None, "other"))),
 ]
 LANE_ROWS = [
@@ -173,9 +173,15 @@ BATCHES_DECIDED = [
     ("B10", decide(BATCH, query_row(), lane_row(next_batch=BATCH + 1, lanes=3)), Verb.REFUSE, SplitChanged),
     (
         "B11",
-        decide(BATCH, query_row(adoptions=1, aligned=False), replace(HALF, adoptions=1)),
+        decide(BATCH, query_row(adoptions=1, aligned=None), replace(HALF, adoptions=1)),
         Verb.REFUSE,
         OtherCheckpoint,
+    ),
+    (
+        "B12",  # its lanes commit no source offsets, so the floor is what it was
+        decide(BATCH, query_row(adoptions=1, aligned=False), replace(HALF, adoptions=1)),
+        Verb.WRITE,
+        type(None),
     ),
     ("B12", decide(BATCH, query_row(), HALF), Verb.WRITE, type(None)),
     ("B14", decide(BATCH, query_row(BATCH - 3)), Verb.REFUSE, BatchAbandoned),

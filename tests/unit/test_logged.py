@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from spark_eos.spark.logged import UNKNOWN, LoggedBatch, SourceEnds, listings
+from spark_eos.spark.logged import UNKNOWN, LoggedBatch, SourceEnds, initial_offsets, listings
 
 DELTA = {"sourceVersion": 1, "reservoirId": "r", "reservoirVersion": 3, "index": -1, "isStartingVersion": False}
 
@@ -40,6 +40,17 @@ def test_a_batch_starts_where_the_one_before_ended_but_for_topics_that_were_crea
     found = LoggedBatch(ends(entry("new", 9)), before=ends(entry("old", 7)))
     assert found.starts == {("a", 0): 7}
     assert LoggedBatch(ends(entry("old", 9)), before=ends(entry("old", 7))).starts == {("a", 0): 7, ("b", 0): 7}
+
+
+def test_a_first_batch_starts_where_its_source_says() -> None:
+    """That of kafka-eos is empty; Spark's own source keeps its start apart."""
+    ours = {"a": {"0": 5}, "topic ids": {"a": "id"}}
+    assert LoggedBatch(ends(ours)).starts == {("a", 0): 5}
+    sparks = ends({"a": {"0": 5}})
+    assert LoggedBatch(sparks).starts == {}
+    initial = initial_offsets({}, sparks, {"sources/0/0": 'v1\n{"a":{"0":2}}'}.get)
+    assert LoggedBatch(sparks, initial=initial).starts == {("a", 0): 2}
+    assert initial_offsets(sparks, sparks, {"sources/0/0": 'v1\n{"a":{"0":2}}'}.get) == {}
 
 
 def test_a_content_is_known_only_where_the_offsets_say_which_rows_there_are() -> None:
