@@ -126,9 +126,8 @@ def main(
         combinations = chosen(seeds, seed_from, only, tables)
         results, missed = _all(world, combinations, jobs, console, save)
     console.print(shown(results))
-    for result in results:
-        if result.verdict == ANOMALY:
-            console.print(f"anomaly, seed {result.combination.seed}: {told(result)}")
+    if seen := [str(each.combination.seed) for each in results if each.verdict == ANOMALY]:
+        console.print(f"anomalies of seeds {', '.join(seen)}")
     sys.exit(concluded(results, missed, console))
 
 

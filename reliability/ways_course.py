@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from ways_axes import CODE, OLDER, PARTITIONS, Combination
-from ways_faults import HIT, Marks
+from ways_faults import BETWEEN, HIT, Marks
 from ways_judge import Anomaly, amiss, beyond
 from ways_life import Fault, Life
 from ways_pipelines import FILE, RATE, TABLE, Chunks
@@ -157,6 +157,8 @@ class Course:
             error = self._live(self._life(0, True).but(fault=fault))
             if Marks(folder).read(HIT) is not None:
                 self._nothing_beyond()
+                if chosen.hit == BETWEEN and self.places.visible() == visible:
+                    raise Missed(f"no lane has committed: {chosen.name}")
                 return
             if error is None:
                 raise Missed(f"no batch was hit: {chosen.name}")
