@@ -30,7 +30,7 @@ from rich.console import Console
 from rich.table import Table
 
 from spark_eos.checker import CannotCheck
-from spark_eos.checker.rows import Place, Position, digest
+from spark_eos.checker.rows import Place, Position
 from spark_eos.checker.topic_log import Entry, Topics
 
 WAIT_S = 90.0
@@ -200,7 +200,7 @@ def compare_seen(outputs: Outputs, seen: Mapping[Position, int] | None) -> tuple
     """Rows that a live reader saw and are not committed, and committed rows that it did not see."""
     if seen is None:
         return None, None
-    final = {entry.position: digest(entry.key, entry.value) for entry in outputs}
+    final = {entry.position: entry.digest for entry in outputs}
     return len(seen.items() - final.items()), len(final.items() - seen.items())
 
 

@@ -23,7 +23,8 @@ def print_table(console: Console, settlements: int, legs: Sequence[Leg], fine: b
     console.print(table)
     for leg in legs:
         if leg.paise_due is not None or leg.paise_found is not None:
-            console.print(f"{leg.name}: {_number(leg.paise_due)} paise due, {_number(leg.paise_found)} found")
+            pending = f" ({leg.paise_pending:,} of them pending)" if leg.paise_pending else ""
+            console.print(f"{leg.name}: {_number(leg.paise_due)} paise due{pending}, {_number(leg.paise_found)} found")
     for leg in legs:
         for kind, ids in leg.examples.items():
             console.print(f"{leg.name}: {kind} ({KINDS[kind]}), such as {', '.join(ids)}", markup=False)

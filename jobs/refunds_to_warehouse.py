@@ -58,8 +58,9 @@ class WarehouseJob:
     def rows(self, spark: SparkSession) -> DataFrame:
         settings = self._settings
         options = settings.source_options(settings.topic)
-        if ends := self._table.ends(spark):  # a checkpoint that is new to a table with rows goes on behind them
-            options["startingOffsets"] = self._behind({p: last for (_, p), last in ends.items()})
+        # A checkpoint that is new to a table with rows of this topic goes on behind them. Those of another say nothing.
+        if last := {p: end for (topic, p), end in self._table.ends(spark).items() if topic == settings.topic}:
+            options["startingOffsets"] = self._behind(last)
         refunds = spark.readStream.format("kafka-eos").options(**options).load()
         return counted(
             warehouse_rows(refunds, settings.columns),

@@ -10,7 +10,8 @@ So here the application id is the query's *and* its checkpoint's, and the table 
     there are dropped: of a checkpoint that starts earlier than the table ends, nothing is written twice.
 
 An append of the run before that was at work meanwhile fails: naming the owner changes the table's metadata.
-Positions are of one topic. If it was deleted and made anew, a lost checkpoint can't be adopted: take a new table.
+A table may have rows of several topics, one after the other: how far it has come is told for each by itself. If a topic
+was deleted and made anew under its name, a lost checkpoint can't be adopted: take a new table.
 
 https://docs.delta.io/latest/delta-streaming.html#idempotent-table-writes-in-foreachbatch
 """
@@ -33,7 +34,7 @@ Place = tuple[str, int]
 
 
 def ends_of(rows: DataFrame) -> dict[Place, int]:
-    """How far each partition of the topic is in the table: offset of its last row. Reads three columns of it."""
+    """How far each partition of each topic is in the table: offset of its last row. Reads three columns of it."""
     last = rows.groupBy(TOPIC, PARTITION).agg(F.max(OFFSET))
     return {(topic, partition): offset for topic, partition, offset in last.collect()}
 
@@ -105,7 +106,7 @@ class WarehouseTable:
             raise TableRefused(
                 f"{what} It is written from checkpoint {owner}, and this run's is {checkpoint}. What to do: if the "
                 "other one is at work, end one of them. If its checkpoint is lost, start this query with "
-                "on_other_checkpoint = 'adopt': it goes on after the last rows of the table."
+                "on_other_checkpoint = 'adopt': it goes on after the table's last rows of its topic."
             )
 
     @staticmethod

@@ -314,13 +314,13 @@ SEALED_EARLY = Mutant(
         ),
         Edit(
             TRANSACTION,
-            "transaction.commit_offsets([self._row(adoptions)], offsets_after(self.tally.ranges, self.floor))",
+            "transaction.commit_offsets([self._row(adoptions)], self._offsets())",
             """\
 from dataclasses import replace
 
                 sealed = replace(self.query, next_batch=self.task.batch + 1, content=self.task.content)
                 rows = [self._row(adoptions), sealed]
-                transaction.commit_offsets(rows, offsets_after(self.tally.ranges, self.floor))""",
+                transaction.commit_offsets(rows, self._offsets())""",
         ),
     ),
 )

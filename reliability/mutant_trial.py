@@ -25,6 +25,7 @@ from tests_support import SOURCE_TYPE, Query, before_commits
 
 from spark_eos.checker import Findings, Watch, check
 from spark_eos.errors import SparkEosError
+from spark_eos.protocol.batch import BatchLog
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.transaction import LaneReport, Step, run_lane
@@ -87,13 +88,13 @@ class Trial:
         batch = self.committed
         task = LaneTask(run.run, batch, lane, LANES, number, f"content {batch}")
         rows = stream or iter([self.rows(batch, lane)])
-        return run_lane(task, rows, self.query.ports, floor={}, before_step=before_step)
+        return run_lane(task, rows, self.query.ports, before_step=before_step)
 
     def seal(self, run: QueryRun, first: LaneReport) -> None:
         """The other lanes of the batch, its seal, and Spark's note that it is done."""
         reports = [first, *(self._tried(run, lane) for lane in range(1, LANES))]
         ends = {(self.source, lane): (self.committed + 1) * ROWS for lane in range(LANES)}
-        run.seal(self.committed, LANES, reports, ends, f"content {self.committed}")
+        run.seal(self.committed, LANES, reports, BatchLog(f"content {self.committed}", ends=ends))
         self.committed += 1
 
     def finish(self) -> None:
@@ -135,7 +136,7 @@ class Trial:
 
     def _skips(self, run: QueryRun) -> bool:
         """Open the batch that comes; whether it is sealed already."""
-        return run.open(self.committed, LANES, content=f"content {self.committed}").skip
+        return run.open(self.committed, LANES, BatchLog(f"content {self.committed}")).skip
 
     def _tried(self, run: QueryRun, lane: int) -> LaneReport:
         for number in range(ATTEMPTS):

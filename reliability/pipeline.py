@@ -23,7 +23,7 @@ from demo_runs import Checkpoint, JobProcess, RunFailed
 from fault_points import Marks
 from job import JobPlan
 
-from spark_eos.checker import Findings, Watch, check
+from spark_eos.checker import Findings, JavaReader, Watch, check
 from spark_eos.testing import EmbeddedKafka
 
 JOB = Path(__file__).with_name("job.py")
@@ -152,9 +152,9 @@ class Pipeline:
             yield watch
 
     def check(self, watch: Watch) -> Findings:
-        """What the independent checker finds, now that the job is done."""
-        wait_s = self.limit_s + 30
-        return check(self.bootstrap, (self.source,), self.outputs, group=self.name, watch=watch, wait_s=wait_s)
+        """What the independent checker finds, now that the job is done; its reader in Java takes 2 s."""
+        how: dict[str, Any] = {"java_reader": JavaReader(self.bootstrap), "wait_s": self.limit_s + 30}
+        return check(self.bootstrap, (self.source,), self.outputs, group=self.name, watch=watch, **how)
 
     def plan(self, **settings: Any) -> JobPlan:
         """What the job is started with; settings as of `JobPlan`."""

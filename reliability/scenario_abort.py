@@ -61,7 +61,7 @@ SCENARIO = Scenario("Offsets on abort: not advanced, and the first try is invisi
 
 def _write(query: Query, run: QueryRun, batch: int) -> None:
     run.open(batch, 1)
-    run.seal(batch, 1, [_lane(query, run, batch)], {})
+    run.seal(batch, 1, [_lane(query, run, batch)])
 
 
 def _lane(query: Query, run: QueryRun, batch: int, die_at: str = "") -> LaneReport:

@@ -57,7 +57,7 @@ def _slept_in_a_batch(story: Story, world: World, query: Query, run: QueryRun) -
     reports = [query.lane(run, 1, [rows_of(["row 1"], ("in", 0, 1))])]
     wait_until(lambda: not _ids(world), NEVER_S)
     with _warnings() as told:
-        run.seal(1, 1, reports, {})
+        run.seal(1, 1, reports)
     story.show(told)
     story.promise(
         "its seal is refused, since the brokers have forgotten its id",

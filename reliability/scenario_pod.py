@@ -92,7 +92,7 @@ class Pod:
             return "skipped: the batch is sealed"
         rows = [rows_of(values, (self.source, 0, 0))]
         report = query.lane(run, 0, rows, before_step=lambda step: self.meet() if step == "commit" else None)
-        run.seal(0, 1, [report], {})
+        run.seal(0, 1, [report])
         return str(report.outcome.value)
 
 

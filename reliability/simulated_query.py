@@ -23,16 +23,19 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from hashlib import blake2b
 
 from processes import Scheduler
 
 from spark_eos.errors import SparkEosError
 from spark_eos.kafka.topics import Record
-from spark_eos.protocol.driver import Policy, QueryRun
+from spark_eos.protocol.batch import BatchLog
+from spark_eos.protocol.decide import Policy
+from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.parallel import one_by_one
 from spark_eos.protocol.ports import LanePorts
-from spark_eos.protocol.positions import SourceRange, TopicPartition
+from spark_eos.protocol.positions import Fingerprint, SourceRange, Tally, TopicPartition
 from spark_eos.protocol.transaction import LaneReport, Outcome, run_lane
 from spark_eos.testing.simulated.client import Client
 from spark_eos.testing.simulated.kafka import LEDGER_TOPIC, SimulatedKafka
@@ -63,6 +66,9 @@ class SourceRows:
     def beyond(self, floor: Mapping[TopicPartition, int]) -> SourceRows:
         drop = max(0, floor.get(("in", self.partition), 0) - self.first)
         return SourceRows(self.partition, self.first + drop, self.values[drop:])
+
+    def digests(self) -> bytes:
+        return b"".join(blake2b(value.encode(), digest_size=8).digest() for value in self.values)
 
     def payload_bytes(self) -> int:
         return sum(map(len, self.values))
@@ -108,6 +114,13 @@ class Checkpoint:
         numbered = ((b, n, lane) for b, batch in enumerate(self.batches) for n, lane in enumerate(batch))
         return {value: (b, n) for b, n, lane in numbered for rows in lane for value in rows.values}
 
+    def fingerprint(self, batch: int, lane: int) -> Fingerprint:
+        """Of a lane of a batch."""
+        tally = Tally()
+        for rows in self.batches[batch][lane]:
+            tally.add(len(rows), rows.ranges(), rows.digests())
+        return tally.fingerprint
+
     def values(self, batch: int) -> set[str]:
         """A batch's rows."""
         return {value for lane in self.batches[batch] for rows in lane for value in rows.values}
@@ -149,7 +162,7 @@ class Query:
         rows = iter(self.checkpoint.batches[batch][lane])
         client = self.client(run.run)
         ports = LanePorts(self.ledger, client.open, client.timeout_s, self.clock, _no_alarm)
-        return run_lane(task, rows, ports, floor={}, before_step=_untraced)
+        return run_lane(task, rows, ports, before_step=_untraced)
 
 
 @dataclass
@@ -174,8 +187,11 @@ class Driver:
         checkpoint, run = self.query.checkpoint, self.query.run(self.name)
         for batch in range(checkpoint.committed, len(checkpoint.batches)):
             lanes = len(checkpoint.batches[batch])
-            if not run.open(batch, lanes, content=f"content {batch}").skip:
-                run.seal(batch, lanes, self._run_lanes(run.run, batch, lanes), {}, f"content {batch}")
+            logged = BatchLog(f"content {batch}")
+            plan = run.open(batch, lanes, logged)
+            run.compare(batch, plan, {lane: checkpoint.fingerprint(batch, lane) for lane in plan.committed})
+            if not plan.skip:
+                run.seal(batch, lanes, self._run_lanes(run.run, batch, lanes), logged, plan)
             self.scheduler.stop("Spark's commit log")
             checkpoint.committed = max(checkpoint.committed, batch + 1)
 

@@ -11,6 +11,7 @@ from processes import MISHAPS, ScheduledNetwork, Scheduler, Stuck
 from simulated_query import Anomaly, Checkpoint, Driver, Query, Watch
 
 from spark_eos.errors import SparkEosError
+from spark_eos.protocol.batch import BatchLog
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.testing.simulated.brokers import Brokers
 from spark_eos.testing.simulated.kafka import SimulatedKafka
@@ -127,7 +128,7 @@ def two_attempts(simulation: Simulation) -> None:
     """One lane of one batch, opened by a driver that waits; two attempts of its task at once."""
     query, scheduler = simulation.query, simulation.scheduler
     run = query.run("run")
-    calm = scheduler.start("driver", lambda: run.open(0, 1, content="content 0"), mortal=False)
+    calm = scheduler.start("driver", lambda: run.open(0, 1, BatchLog("content 0")), mortal=False)
     scheduler.alone(calm)
 
     def attempt(number: int) -> Callable[[], LaneReport]:

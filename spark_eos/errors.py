@@ -24,9 +24,11 @@ SparkEosError
 ├── LedgerRefusal                 the ledger and the batch contradict each other; nothing was written
 │   ├── LedgerLost                a batch after the first, and the ledger knows nothing of the query
 │   ├── CheckpointBehind          the ledger is ahead of the checkpoint
-│   ├── BatchAbandoned            a half-committed batch was left behind
+│   ├── BatchAbandoned            a batch was left behind: half-committed, or not written at all
 │   ├── SplitChanged              a half-committed batch comes back with another number of lanes
 │   ├── OtherCheckpoint           the query id belongs to another checkpoint
+│   ├── OtherQuery                the group has the ledger of another query
+│   ├── SecondWrite               a batch is written twice in one run, with other rows
 │   ├── ReplayDiffers             a committed lane comes back with other rows
 │   └── LedgerUnreadable          a ledger row was not written by a version this one can read
 ├── StagingError                  a lane's rows can't be kept on local disk; nothing of the lane was written
@@ -184,7 +186,7 @@ class CheckpointBehind(LedgerRefusal):
 
 
 class BatchAbandoned(LedgerRefusal):
-    """A batch was committed in part and never finished, and a later one comes."""
+    """A batch was not finished, or not written at all, and a later one comes."""
 
 
 class SplitChanged(LedgerRefusal):
@@ -193,6 +195,14 @@ class SplitChanged(LedgerRefusal):
 
 class OtherCheckpoint(LedgerRefusal):
     """The query id belongs to another checkpoint."""
+
+
+class OtherQuery(LedgerRefusal):
+    """The consumer group has the ledger of another query."""
+
+
+class SecondWrite(LedgerRefusal):
+    """A second write in one batch of one run, with other rows than the first: it can't be told from a repetition."""
 
 
 class ReplayDiffers(LedgerRefusal):

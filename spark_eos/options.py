@@ -250,6 +250,21 @@ SINK_OPTIONS = (
         parse=one_of("fail", "start"),
     ),
     Option(
+        "on.skipped.batch",
+        "What to do when a batch comes and the one before was never written: 'fail', since an error of the sink may "
+        "have been swallowed, or 'pass' over it (right for a function that leaves out empty batches).",
+        default="fail",
+        parse=one_of("fail", "pass"),
+    ),
+    Option(
+        "on.replay.differs",
+        "What to do when a lane that has committed its part of a batch comes back with other rows: 'fail' before "
+        "anything is written, or 'keep' what is committed, and write the lanes that are not. For one start: see "
+        "docs/SINK.md.",
+        default="fail",
+        parse=one_of("fail", "keep"),
+    ),
+    Option(
         "stage.rows",
         "Where a lane's rows wait until all of them are computed: 'none', they are sent as they come, in a transaction "
         "that is open meanwhile; or 'disk', in Spark's local folder, and the transaction is open only while they are "
@@ -272,6 +287,7 @@ OF_A_STREAM = {
     "query.id": "a batch write has no query; its name is write.id",
     "on.other.checkpoint": "a batch write has no checkpoint",
     "on.missing.ledger": "a batch write has no checkpoint",
+    "on.skipped.batch": "a batch write is one batch",
 }
 OF_A_WRITE = {"write.id": "it names a batch write; a stream's name is query.id"}
 
@@ -292,6 +308,8 @@ class SinkOptions:
     deadletter_topic: str | None
     on_other_checkpoint: Literal["fail", "adopt"]
     on_missing_ledger: Literal["fail", "start"]
+    on_skipped_batch: Literal["fail", "pass"]
+    on_replay_differs: Literal["fail", "keep"]
     stage_rows: Literal["none", "disk"]
     write_id: str | None
 

@@ -166,10 +166,11 @@ SOURCE_OPTIONS = (
     SourceOption(
         "failOnDataLoss",
         "`true`: fail when records between the checkpoint and now are gone. `false`: warn, and go on with what is "
-        "there.",
+        "there; no record is read twice.",
         default="true",
         parse=boolean,
-        differs="a topic that was deleted and created again is noticed, by its id, and then read from its start",
+        differs="a topic that was deleted and created again is noticed, by its id, and then read from its start; one "
+        "that could not be seen for a while goes on where it stood",
     ),
     SourceOption("includeHeaders", "Whether there is a column headers.", default="false", parse=boolean),
     SourceOption(

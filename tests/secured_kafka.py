@@ -64,13 +64,23 @@ class SecuredKafka:
 
     def allow(self, user: str, kind: ResourceType, name: str, *operations: AclOperation) -> None:
         """Give rights, and wait until the broker knows of them."""
-        settings = {key.removeprefix("kafka."): value for key, value in self.login("admin").items()}
-        admin = AdminClient(settings)
+        admin = self._admin()
         exactly, allowed = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
         for operation in operations:
             wanted = kind, name, exactly, f"User:{user}", "*", operation, allowed
             admin.create_acls([AclBinding(*wanted)])[AclBinding(*wanted)].result(10)
             until(lambda wanted=wanted: bool(admin.describe_acls(AclBindingFilter(*wanted)).result(10)))
+
+    def deny(self, user: str, kind: ResourceType, name: str) -> None:
+        """Take all rights away, and wait until the broker knows."""
+        admin = self._admin()
+        exactly, allowed = ResourcePatternType.LITERAL, AclPermissionType.ALLOW
+        given = AclBindingFilter(kind, name, exactly, f"User:{user}", "*", AclOperation.ANY, allowed)
+        admin.delete_acls([given])[given].result(10)
+        until(lambda: not admin.describe_acls(given).result(10))
+
+    def _admin(self) -> AdminClient:
+        return AdminClient({key.removeprefix("kafka."): value for key, value in self.login("admin").items()})
 
 
 @contextmanager

@@ -14,9 +14,12 @@ from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.ledger import KafkaLedger
 from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.options import ClientSettings
-from spark_eos.protocol.driver import Policy, QueryRun
+from spark_eos.protocol.batch import BatchLog, BatchPlan
+from spark_eos.protocol.decide import Policy
+from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.ports import LanePorts, OpenTransaction, QueryLedger, Transaction
+from spark_eos.protocol.positions import Fingerprint, Tally, offsets_after
 from spark_eos.protocol.transaction import LaneReport, run_lane
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.testing import wait_for_markers
@@ -34,6 +37,14 @@ def rows_of(values: Iterable[object], source: tuple[str, int, int] | None = None
         arrays["source"] = pa.array(places, SOURCE_TYPE)
     arrays |= columns
     return ArrowRows(pa.RecordBatch.from_pydict(arrays), None)
+
+
+def fingerprint(pieces: Iterable[ArrowRows]) -> Fingerprint:
+    """Of a lane with these rows."""
+    tally = Tally()
+    for rows in pieces:
+        tally.add(len(rows), rows.ranges(), rows.digests())
+    return tally.fingerprint
 
 
 def committed_values(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
@@ -112,13 +123,15 @@ class QueryCalls:
         stream: Iterable[ArrowRows],
         lane=0,
         lanes=1,
-        floor=None,
+        plan=None,
         before_step=None,
         content=None,
     ) -> LaneReport:
         task = LaneTask(run.run, batch, lane, lanes, 0, content)
         pieces: Iterator[ArrowRows] = (self.to_topic(rows) for rows in stream)
-        return run_lane(task, pieces, self.ports, floor=floor or {}, before_step=before_step or (lambda step: None))
+        plan = plan or BatchPlan()
+        kept = {"floor": plan.floor, "known": plan.known, "keep": plan.keep}
+        return run_lane(task, pieces, self.ports, before_step=before_step or (lambda step: None), **kept)
 
     def to_topic(self, rows: ArrowRows) -> ArrowRows:
         has_topic = "topic" in rows._batch.schema.names
@@ -132,14 +145,25 @@ class QueryCalls:
         sources=(),
         content: str | None = "content",
         log_offsets=None,
+        **log,
     ) -> list[LaneReport] | None:
-        """Open, write every lane, seal; None where the batch was sealed before."""
-        plan = run.open(batch, len(lanes), lambda: sources, content)
+        """Open, write every lane, seal; None where the batch was sealed before.
+
+        Of `sources` the batch ends behind its rows, in the offset log.
+        """
+        reached = offsets_after((each for lane in lanes for rows in lane for each in rows.ranges()), {})
+        ends = {key: reached.get(key, 0) for key in sources} | (log_offsets or {})
+        logged = BatchLog(content, ends=ends, **log)
+        plan = run.open(batch, len(lanes), logged)
         if plan.skip:
             return None
+        if plan.sealed or plan.committed:
+            run.compare(batch, plan, {lane: fingerprint(map(self.to_topic, r)) for lane, r in enumerate(lanes)})
+            if plan.sealed:
+                return None
         count = len(lanes)
-        reports = [self.lane(run, batch, r, i, count, plan.floor, content=content) for i, r in enumerate(lanes)]
-        run.seal(batch, count, reports, log_offsets or {}, content)
+        reports = [self.lane(run, batch, r, i, count, plan, content=content) for i, r in enumerate(lanes)]
+        run.seal(batch, count, reports, logged, plan)
         return reports
 
     def but(self, **changes):

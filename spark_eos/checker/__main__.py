@@ -14,6 +14,7 @@ from rich.table import Table
 
 from spark_eos.checker.check import WAIT_S, check
 from spark_eos.checker.findings import PROPERTIES, Findings
+from spark_eos.checker.java_reader import JavaReader
 from spark_eos.checker.reader import CannotCheck
 from spark_eos.checker.settings import Config, NoSetting, settings_of
 from spark_eos.checker.watch import Watch
@@ -29,6 +30,11 @@ def verify(
     group: Annotated[str | None, typer.Option(help="The job's consumer group: its query id.")] = None,
     watch: Annotated[float, typer.Option(min=0, help="Seconds to watch a job that runs, before the check.")] = 0,
     wait: Annotated[float, typer.Option(min=0, help="Seconds to wait for open transactions, silent brokers.")] = WAIT_S,
+    headers: Annotated[bool, typer.Option(help="Copies have the headers of their input record.")] = True,
+    timestamps: Annotated[bool, typer.Option("--timestamps", help="Copies have its timestamp, too.")] = False,
+    java_reader: Annotated[
+        bool, typer.Option("--java-reader", help="Read the outputs with Kafka's own client, too. It needs a JDK.")
+    ] = False,
     command_config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="JSON instead of a table.")] = False,
 ) -> None:
@@ -39,9 +45,11 @@ def verify(
     try:
         job: dict[str, Any] = {"inputs": tuple(inputs), "outputs": tuple(outputs), "group": group}
         job["client"] = settings_of(command_config) if command_config else None
+        asked: dict[str, Any] = {"headers": headers, "timestamps": timestamps, "wait_s": wait}
+        asked["java_reader"] = JavaReader(bootstrap_servers, job["client"]) if java_reader else None
         with Watch(bootstrap_servers, **job) if watch else nullcontext() as watching:
             time.sleep(watch)
-            findings = check(bootstrap_servers, **job, watch=watching, wait_s=wait)
+            findings = check(bootstrap_servers, **job, **asked, watch=watching)
     except (CannotCheck, NoSetting) as error:
         Console(stderr=True).print(f"can't check: {error}", markup=False, highlight=False, soft_wrap=True)
         raise typer.Exit(NOT_CHECKED) from None

@@ -18,6 +18,7 @@ PROPERTIES = {
     "early": "rows seen before their transaction was committed",
     "uncovered": "input records that the group's offsets don't cover",
     "hanging": "partitions with an open transaction",
+    "readers-differ": "rows that Java's client reads otherwise",
 }
 """Label and meaning of what must not be, in the order of check.py's list."""
 

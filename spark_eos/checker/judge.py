@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 from spark_eos.checker.findings import Findings, at
-from spark_eos.checker.rows import Place, Position, Rows, without
+from spark_eos.checker.rows import Columns, Place, Position, Rows, without
 
 Log = Mapping[Place, Rows]
 
@@ -76,13 +76,31 @@ class Output:
         return [position for position, digested in self.rows() if digested == wanted]
 
 
-def judge(due: Due, names: tuple[str, ...], log: Log, findings: Findings) -> None:
-    """Properties 1 to 4 and 6."""
-    findings.looked_at("lost", "duplicated", "foreign", "torn", "disordered")
-    outputs = [Output.of(name, log, due, findings) for name in names]
-    _count(due, outputs, findings)
-    for output in outputs:
-        _order(due, output, findings)
+@dataclass(frozen=True)
+class Copies:
+    """What copies of input records must be.
+
+    Attributes:
+        due: the input records.
+        outputs: topics, each of which must have them.
+        compared: what of them is in the digests.
+    """
+
+    due: Due
+    outputs: tuple[str, ...]
+    compared: Columns
+
+    def columns(self, _topic: str) -> Columns:
+        """What of an output's records is compared."""
+        return self.compared
+
+    def judge(self, log: Log, findings: Findings) -> None:
+        """Properties 1 to 4 and 6."""
+        findings.looked_at("lost", "duplicated", "foreign", "torn", "disordered")
+        outputs = [Output.of(name, log, self.due, findings) for name in self.outputs]
+        _count(self.due, outputs, findings)
+        for output in outputs:
+            _order(self.due, output, findings)
 
 
 def compare_seen(final: Log, seen: Log, findings: Findings) -> None:
@@ -92,6 +110,15 @@ def compare_seen(final: Log, seen: Log, findings: Findings) -> None:
         for place, rows in sorted(some.items()):
             for offset in without(rows, others.get(place, Rows())):
                 findings.add(label, at((*place, offset)))
+
+
+def compare_readers(ours: Log, javas: Log, findings: Findings) -> None:
+    """Property 11: Kafka's own client reads the same rows."""
+    findings.looked_at("readers-differ")
+    for place in sorted({*ours, *javas}):
+        some, others = ours.get(place, Rows()), javas.get(place, Rows())
+        for offset in sorted({*without(some, others), *without(others, some)}):
+            findings.add("readers-differ", at((*place, offset)))
 
 
 def _count(due: Due, outputs: list[Output], findings: Findings) -> None:

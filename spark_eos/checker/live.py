@@ -70,7 +70,7 @@ class LiveReader(Watcher):
             self._reader.close()
 
     def finish(self, wait_s: float = PATIENCE_S) -> dict[Position, int]:
-        """Read on to the ends; all it saw since it started, as digests by position.
+        """Read on to the ends; all it saw since it started, as digests (`Entry.digest`) by position.
 
         Args:
             wait_s: how long to wait, in seconds, for transactions that are open: the markers of those that were

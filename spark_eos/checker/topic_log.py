@@ -10,13 +10,13 @@ from contextlib import closing
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import chain
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, ListOffsetsResultInfo, OffsetSpec
 
 from spark_eos.checker.reader import PAUSE_S, CannotCheck, Isolation, NoAnswer, Reader
-from spark_eos.checker.rows import Place, Position, position
+from spark_eos.checker.rows import NO_TIMESTAMP, Place, Position, digest, headers_of, position, timestamp_of
 from spark_eos.checker.settings import Client
 
 T = TypeVar("T")
@@ -35,11 +35,18 @@ class Entry:
     offset: int
     key: bytes | None
     value: bytes | None
-    headers: tuple[tuple[str, bytes], ...] = ()
+    headers: tuple[tuple[str, bytes | None], ...] = ()
+    timestamp: int = NO_TIMESTAMP
+    """In ms since 1970."""
 
     @property
     def position(self) -> Position:
         return self.topic, self.partition, self.offset
+
+    @property
+    def digest(self) -> int:
+        """Of all that it has, as a live reader remembers it."""
+        return digest(self.key, self.value, self.headers, self.timestamp)
 
     def header(self, name: str) -> str:
         """The last header of this name as text, empty if there is none."""
@@ -48,8 +55,8 @@ class Entry:
 
     @classmethod
     def of(cls, message: Message) -> Entry:
-        headers = tuple(cast(list[tuple[str, bytes]], message.headers() or []))
-        return cls(*position(message), message.key(), message.value(), headers)
+        place = position(message)
+        return cls(*place, message.key(), message.value(), headers_of(message), timestamp_of(message))
 
 
 class TopicsMissing(CannotCheck):

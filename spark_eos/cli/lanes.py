@@ -20,9 +20,8 @@ from spark_eos.cli.shared import (
     show,
     told,
 )
-from spark_eos.kafka.dangling import dangling
+from spark_eos.protocol.driver import LANES_AT_FIRST
 from spark_eos.protocol.ledger import LaneRow, QueryRow
-from spark_eos.protocol.names import lane_partition
 
 SEALED, AHEAD, NONE = "sealed", "committed, batch not sealed", "no rows yet"
 OPEN = "transaction open"
@@ -78,17 +77,16 @@ def look(asked: Asked) -> tuple[QueryRow, list[LaneState]]:
     """
     ledger = asked.ledger()
     try:
-        view = ledger.view(stable=False)
+        ledger.partitions = asked.cluster.partitions([asked.ledger_topic])[asked.ledger_topic] or 0
+        view, opened = ledger.view(stable=False), ledger.hanging()
     finally:
         ledger.close()
     if view.query is None:
         raise asked.unknown()
-    numbers = range(view.lanes_to_fence)
-    partitions = [lane_partition(lane) for lane in numbers]
-    opened = dangling(asked.client, asked.brokers, asked.ledger_topic, asked.group, partitions) if partitions else []
-    return view.query, [
-        _state(lane, view.lanes.get(lane), view.query, lane_partition(lane) in opened) for lane in numbers
-    ]
+    # A run that does not know how many lanes it starts notes as many as there may be.
+    started = range(view.query.lanes if view.query.lanes != LANES_AT_FIRST else 0)
+    numbers = sorted({*started, *view.lanes, *opened})
+    return view.query, [_state(lane, view.lanes.get(lane), view.query, lane in opened) for lane in numbers]
 
 
 def _state(lane: int, row: LaneRow | None, query: QueryRow, is_open: bool) -> LaneState:

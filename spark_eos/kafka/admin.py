@@ -168,6 +168,11 @@ class Cluster:
             )
         return {name: count for name, count in found.items() if count is not None}
 
+    def members(self, group: str) -> int:
+        """How many consumers a group has."""
+        asked = self.admin.describe_consumer_groups([group], request_timeout=self.timeout_s)
+        return len(self.ask(asked[group], f"describing group {group}").members)
+
     def ensure_partitions(self, topic: str, count: int) -> int:
         """Create a topic if it is absent, and widen it to at least so many partitions; wait until it is usable.
 

@@ -16,10 +16,11 @@ from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.committed import committed
 from spark_eos.kafka.config import ledger_settings
 from spark_eos.kafka.failures import failure, is_timeout
+from spark_eos.kafka.hanging import hanging
 from spark_eos.options import ClientSettings
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow, decode_lane, decode_query
 from spark_eos.protocol.names import QUERY_PARTITION, lane_partition
-from spark_eos.protocol.positions import Offsets
+from spark_eos.protocol.positions import OURS, Offsets
 from spark_eos.protocol.positions import TopicPartition as Key
 
 REQUEST_TIMEOUT_S = 30.0
@@ -51,6 +52,12 @@ class LaneLedger:
         """The query's row and one lane's. Other lanes' rows can be mid-transaction, and are not asked for."""
         view = self._read((QUERY_PARTITION, lane_partition(lane)), stable=True)
         return view.query, view.lanes.get(lane)
+
+    def offsets(self, keys: Iterable[Key], *, stable: bool = True) -> Offsets:
+        """What the group has committed for source partitions; 0 where it has committed nothing."""
+        wanted = sorted(keys)
+        found = {(each.topic, each.partition): each.offset for each in self._committed(wanted, stable)}
+        return {key: found.get(key, 0) for key in wanted}
 
     def close(self) -> None:
         """End the clients."""
@@ -129,11 +136,20 @@ class KafkaLedger(LaneLedger):
         wanted = count if lanes is None else min(count, lane_partition(lanes))
         return self._read(range(wanted), stable)
 
-    def offsets(self, keys: Iterable[Key]) -> Offsets:
-        """What the group has committed for source partitions, stable; 0 where it has committed nothing."""
-        wanted = sorted(keys)
-        found = {(each.topic, each.partition): each.offset for each in self._committed(wanted, stable=True)}
-        return {key: found.get(key, 0) for key in wanted}
+    def committed_by_others(self, keys: Iterable[Key]) -> list[Key]:
+        """Those source partitions whose offset another program has committed."""
+        found = self._committed(sorted(keys), stable=False)
+        return [(each.topic, each.partition) for each in found if each.metadata != OURS]
+
+    def hanging(self) -> list[int]:
+        """Lanes whose row is in an open transaction, of all that the topic has room for."""
+        lanes = range(lane_partition(0), self.partitions)
+        found = hanging(self._consumer(stable=True), self._topic, lanes)
+        return [partition - lane_partition(0) for partition in found]
+
+    def members(self) -> int:
+        """How many consumers the group has."""
+        return self._cluster.members(self._group)
 
     def group_metadata(self) -> bytes:
         """The group's metadata for `send_offsets_to_transaction`: plain bytes, made once and shipped to tasks.

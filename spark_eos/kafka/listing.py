@@ -36,19 +36,24 @@ class Listing:
     Args:
         client: client settings, without the prefix.
         subscription: which partitions.
+        strict: whether losses end the query. Else a topic that is named may be missing if the checkpoint knows it as
+            out of sight, and what was looked at again in vain is not looked at again each time.
     """
 
-    def __init__(self, client: Mapping[str, str], subscription: Subscription) -> None:
+    def __init__(self, client: Mapping[str, str], subscription: Subscription, *, strict: bool = True) -> None:
         self._client = client
         self._cluster = Cluster(client)
         self._subscription = subscription
         self._patience_s = REQUEST_TIMEOUT_S
+        self._strict = strict
+        self._in_vain: set[Key] = set()
 
     def holdings(self, known: Marks = NOTHING) -> Holdings:
         """What each partition holds now; partitions that are gone are absent.
 
         Args:
-            known: offsets of the checkpoint. While the answer contradicts them, it is asked for again a few times.
+            known: offsets of the checkpoint. While the answer contradicts them, it is asked for again a few times,
+                unless that was in vain the last time.
 
         Raises:
             TopicMissing: a topic does not exist, and the checkpoint does not know it either.
@@ -57,10 +62,11 @@ class Listing:
         """
         found = self._reach(known)
         for _ in range(LOOKS - 1):
-            if not known.offsets or not lost(known, found):
+            if not known.all or lost(known, found).keys() <= self._in_vain:
                 break
             time.sleep(SECOND_LOOK_S)
             found = self._reach(known)
+        self._in_vain = set(lost(known, found)) if known.all and not self._strict else set()
         return found
 
     def at(self, millis: Mapping[Key, int]) -> dict[Key, int | None]:
@@ -110,7 +116,7 @@ class Listing:
         return found
 
     def _look(self, known: Marks) -> Holdings:
-        topics = self._topics({topic for topic, _ in known.offsets})
+        topics = self._topics({topic for topic, _ in (known.offsets if self._strict else known.all)})
         every = [(topic, index) for topic, found in topics.items() for index in range(found.partitions)]
         wanted = self._subscription.partitions or every
         there = [TopicPartition(t, i) for t, i in wanted if t in topics and i < topics[t].partitions]

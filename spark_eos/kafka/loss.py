@@ -25,7 +25,7 @@ def report_losses(lost: Mapping[TopicPartition, str], *, fail: bool) -> None:
     if told and fail:
         raise data_loss(told)
     if told:
-        log.warning("records are passed over (failOnDataLoss is false): %s", told)
+        log.warning("going on with what is there (failOnDataLoss is false): %s", told)
 
 
 def data_loss(told: str) -> DataLoss:
@@ -36,6 +36,6 @@ def data_loss(told: str) -> DataLoss:
     """
     return DataLoss(
         told,
-        do="If these records may be left out, set failOnDataLoss to false for one run and restart. Else restore them, "
-        "or raise the topic's retention before you start the query with a new checkpoint.",
+        do="If these records may be left out, set failOnDataLoss to false until the query no longer warns of them. "
+        "Else restore them, or raise the topic's retention before you start the query with a new checkpoint.",
     )

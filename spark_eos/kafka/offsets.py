@@ -2,18 +2,19 @@
 
 Offsets travel as Spark's Kafka source writes them into the checkpoint, {"topic": {"0": 12}}: the next offset to read.
 Beside them stand the topics' ids (KIP-516), so that a topic that was deleted and created again is told from the old
-one: {"topic": {"0": 12}, "topic ids": {"topic": "TMuVWNiZS..."}}. No topic can have a name with a space.
+one: {"topic": {"0": 12}, "topic ids": {"topic": "TMuVWNiZS..."}}. No topic can have a name with a space. Partitions
+that can't be seen (failOnDataLoss=false) wait there too: {..., "out of sight": {"gone": {"0": 7}}}.
 Spark compares offsets as text, so `to_json` always gives topics and partitions in the same order.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from spark_eos.errors import SparkEosError
-from spark_eos.protocol.positions import TOPIC_IDS, Offsets, TopicPartition, offsets_in_log
+from spark_eos.protocol.positions import OUT_OF_SIGHT, TOPIC_IDS, Offsets, TopicPartition, offsets_in_log
 from spark_eos.source_options import ISOLATION
 
 JsonOffsets = dict[str, dict[str, Any]]
@@ -58,10 +59,18 @@ class Marks:
     Args:
         offsets: by partition.
         topic_ids: topic to its id, where it is known: a checkpoint of Spark's own source has none.
+        hidden: the same offsets of partitions that could not be seen, which was accepted (failOnDataLoss=false). They
+            are no loss any more, and wait here: read from their first record, they would be read twice.
     """
 
     offsets: Offsets
     topic_ids: TopicIds
+    hidden: Offsets = field(default_factory=dict)
+
+    @property
+    def all(self) -> Offsets:
+        """Hidden or not."""
+        return self.hidden | self.offsets
 
     def replaced(self, now: TopicIds) -> set[str]:
         """Topics that were deleted and created again between these offsets and now."""
@@ -69,14 +78,32 @@ class Marks:
 
     def without(self, topics: set[str]) -> Marks:
         """The same without some topics, as if they were new."""
+        ids = {topic: found for topic, found in self.topic_ids.items() if topic not in topics}
         offsets = {key: offset for key, offset in self.offsets.items() if key[0] not in topics}
-        return Marks(offsets, {topic: found for topic, found in self.topic_ids.items() if topic not in topics})
+        return Marks(offsets, ids, {key: offset for key, offset in self.hidden.items() if key[0] not in topics})
+
+    def back(self, now: Holdings) -> Marks:
+        """The same, where hidden partitions that can be seen again go on; not those of a topic created again."""
+        replaced = self.replaced(now.topic_ids)
+        seen = {key: offset for key, offset in self.hidden.items() if key in now.bounds and key[0] not in replaced}
+        hidden = {key: offset for key, offset in self.hidden.items() if key not in seen}
+        return Marks(seen | self.offsets, self.topic_ids, hidden)
+
+    def moved(self, until: Offsets, now: Holdings) -> Marks:
+        """Marks at the end of a batch that reads from these up to `until`.
+
+        None moves back: what is below was read. Partitions that can't be seen now are hidden, and no other gets lost.
+        """
+        offsets = self.offsets | {key: max(end, self.offsets.get(key, end)) for key, end in until.items()}
+        gone = {key: offset for key, offset in offsets.items() if key not in now.bounds}
+        seen = {key: offset for key, offset in offsets.items() if key not in gone}
+        return Marks(seen, {**self.topic_ids, **now.topic_ids}, self.hidden | gone)
 
     def to_json(self) -> JsonOffsets:
         """As the checkpoint keeps them, sorted by topic and by partition number."""
-        found: JsonOffsets = to_json(self.offsets)
-        ids = {topic: self.topic_ids[topic] for topic in found if topic in self.topic_ids}
-        return found | ({TOPIC_IDS: ids} if ids else {})
+        found, hidden = to_json(self.offsets), to_json(self.hidden)
+        ids = {topic: self.topic_ids[topic] for topic in sorted({*found, *hidden}) if topic in self.topic_ids}
+        return found | ({TOPIC_IDS: ids} if ids else {}) | ({OUT_OF_SIGHT: hidden} if hidden else {})
 
     @classmethod
     def of_json(cls, text: JsonOffsets) -> Marks:
@@ -85,13 +112,13 @@ class Marks:
         Raises:
             SparkEosError: the checkpoint does not hold a Kafka source's offsets.
         """
-        offsets = offsets_in_log(text)
-        if text and not offsets:
+        offsets, hidden = offsets_in_log(text), offsets_in_log(text.get(OUT_OF_SIGHT))
+        if text and not offsets and not hidden:
             raise SparkEosError(
                 "the checkpoint's offsets are not those of a Kafka source",
                 do="Use the checkpoint of this query, or a new one.",
             )
-        return cls(offsets, text.get(TOPIC_IDS, {}))
+        return cls(offsets, text.get(TOPIC_IDS, {}), hidden)
 
 
 @dataclass(frozen=True)
@@ -122,7 +149,7 @@ def to_json(offsets: Offsets) -> JsonOffsets:
 
 def lost(known: Marks, now: Holdings) -> dict[TopicPartition, str]:
     """Partitions of which records are gone, or will be passed over, with what happened."""
-    replaced = known.replaced(now.topic_ids)
+    known, replaced = known.back(now), known.replaced(now.topic_ids)
     told = {
         key: f"to be read from offset {offset}, is another one by now: the topic was deleted and created again"
         for key, offset in sorted(known.offsets.items())
@@ -146,7 +173,7 @@ def losses(start: Offsets, bounds: Mapping[TopicPartition, Bounds]) -> dict[Topi
 
 def _loss(start: int | None, bounds: Bounds | None) -> str:
     if bounds is None:
-        return f"to be read from offset {start}, is gone (deleted, or no longer subscribed)"
+        return f"to be read from offset {start}, is gone (deleted, hidden, or no longer subscribed)"
     if start is None:
         return f"is new, and starts at offset {bounds.earliest} instead of 0" if bounds.earliest else ""
     if bounds.end < start:

@@ -87,6 +87,11 @@ class KnownTopics:
             return self._looked_into(record)
         return None
 
+    def has(self, topic: str, partition: int) -> bool:
+        """Whether these brokers have a partition: a source position may be of another cluster."""
+        count = self._count(topic, partition)
+        return count is not None and partition < count
+
     def _looked_into(self, record: Record) -> SparkEosError | None:
         if record.topic is None:
             return _null_topic(record)

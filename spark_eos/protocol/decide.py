@@ -20,6 +20,8 @@ from spark_eos.protocol.refusals import (
     ledger_lost,
     other_checkpoint,
     other_content,
+    other_query,
+    passed_over,
     replay_differs,
     split_changed,
     taken_over,
@@ -47,6 +49,12 @@ class Decision:
 def differ(one: object, other: object) -> bool:
     """Whether both are known, and not the same."""
     return one is not None and other is not None and one != other
+
+
+def contents_differ(one: str | None, other: str | None) -> bool:
+    """The same for contents. Digests of different kinds (`kind:digest`) can't be compared: neither is known then."""
+    kinds = [each.rpartition(":")[0] for each in (one, other) if each is not None]
+    return len(set(kinds)) == 1 and differ(one, other)
 
 
 # --- lanes ---------------------------------------------------------------------------------------------------
@@ -90,7 +98,7 @@ class LaneFacts:
     def same_cut(self) -> bool:
         """As far as is known, the lane was committed as a part of the same batch, cut the same way."""
         row, task = self.row, self.task
-        return row is not None and not differ(row.lanes, task.lanes) and not differ(row.content, task.content)
+        return row is not None and not differ(row.lanes, task.lanes) and not contents_differ(row.content, task.content)
 
     @property
     def is_sealed(self) -> bool:
@@ -138,28 +146,47 @@ def _lane_refusal(case: str, facts: LaneFacts) -> SparkEosError:
         return checkpoint_behind(facts.sealed, facts.committed)
     if case.startswith("L6") or facts.row is None:
         return replay_differs("had no rows", "has some")
-    if differ(facts.row.content, task.content):
+    if contents_differ(facts.row.content, task.content):
         return other_content(task.batch)
     return split_changed({facts.row.lanes}, task.lanes)
 
 
-# --- batches -------------------------------------------------------------------------------------------------
+# --- batches ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Policy:
+    """What the user allows where the ledger and the batch disagree.
+
+    Args:
+        may_start: a ledger that knows nothing of a query past its first batch is begun (`on.missing.ledger=start`).
+        may_adopt: another checkpoint, or an older copy, goes on (`on.other.checkpoint=adopt`).
+        may_pass: batches may be left out (`on.skipped.batch=pass`).
+        may_keep: what a lane has committed stands, whatever rows it has now (`on.replay.differs=keep`).
+    """
+
+    may_start: bool = False
+    may_adopt: bool = False
+    may_pass: bool = False
+    may_keep: bool = False
 
 
 @dataclass(frozen=True)
 class BatchFacts:
     """A batch about to be opened on the driver, and the whole ledger of its query.
 
-    `lanes` and `content` are None where they are not known, as in `LaneTask`.
+    `lanes`, `content` and `previous` are None where they are not known, as in `LaneTask` and `BatchLog`. `again`: this
+    very run had the batch open before.
     """
 
     run: Run
     batch: int
     lanes: int | None
     view: LedgerView
-    may_start: bool
-    may_adopt: bool
+    policy: Policy = Policy()
     content: str | None = None
+    again: bool = False
+    previous: str | None = None
 
     @property
     def empty(self) -> bool:
@@ -171,12 +198,18 @@ class BatchFacts:
         return self.view.query is None and not (self.empty and self.batch == 0)
 
     @property
+    def not_this_query(self) -> bool:
+        """The group has the ledger of another query: its batches and offsets mean nothing here."""
+        return self.view.query is not None and differ(self.view.query.query, self.run.query)
+
+    @property
     def foreign(self) -> bool:
-        return self.view.query is not None and self.view.query.checkpoint != self.run.checkpoint
+        query = self.view.query
+        return query is not None and not self.not_this_query and query.checkpoint != self.run.checkpoint
 
     @property
     def ours(self) -> bool:
-        return self.view.query is not None and not self.foreign
+        return self.view.query is not None and not self.not_this_query and not self.foreign
 
     @property
     def sealed(self) -> int:
@@ -207,18 +240,25 @@ class BatchFacts:
     def other_content(self) -> bool:
         """This batch is sealed, or committed in part, as one of other source offsets."""
         query = self.view.query
-        of_query = query is not None and self.sealed == self.batch + 1 and differ(query.content, self.content)
-        return of_query or any(differ(row.content, self.content) for row in self._half_of_this)
+        at_seal = query is not None and self.sealed == self.batch + 1
+        of_query = at_seal and query is not None and contents_differ(query.content, self.content)
+        return of_query or any(contents_differ(row.content, self.content) for row in self._half_of_this)
 
     @property
     def behind(self) -> bool:
         """The checkpoint is an older copy: what comes now is in the ledger, and more, or cut otherwise."""
-        return self.ours and (self.ahead or self.other_content)
+        return self.ours and (self.ahead or self.other_content or self.branched)
+
+    @property
+    def branched(self) -> bool:
+        """The batch before was sealed as one of other source offsets: by a copy of this checkpoint."""
+        query = self.view.query
+        return query is not None and self.sealed == self.batch and contents_differ(query.content, self.previous)
 
     @property
     def recut(self) -> bool:
         """Some lanes of this batch are committed as parts of another number of lanes."""
-        return self.open and self.abandoned is None and bool(self.other_splits)
+        return self.open and self.abandoned is None and not self.left_out and bool(self.other_splits)
 
     @property
     def stranger(self) -> bool:
@@ -231,9 +271,22 @@ class BatchFacts:
 
     @property
     def sealed_as_known(self) -> bool:
-        """Sealed, and it is known that it was just this batch: no lane need be asked."""
+        """Sealed, and it is known that it was just this batch: no lane need be asked.
+
+        A run never has a batch twice from Spark. If it comes twice, the caller writes twice in one batch.
+        """
         query = self.view.query
-        return self.is_sealed and query is not None and query.content is not None and self.content is not None
+        return self.is_sealed and not self.again and query is not None and query.content == self.content is not None
+
+    @property
+    def committed_lanes(self) -> dict[int, LaneRow]:
+        """Rows of lanes that have committed just this batch, sealed or not: what they wrote must come again."""
+        query = self.view.query
+        if query is None or not self.ours:
+            return {}
+        owner = (query.checkpoint, query.adoptions, self.batch + 1)
+        rows = self.view.lanes.items()
+        return {lane: row for lane, row in rows if (row.checkpoint, row.adoptions, row.next_batch) == owner}
 
     @property
     def _half_of_this(self) -> list[LaneRow]:
@@ -250,40 +303,47 @@ class BatchFacts:
         return min(left, default=None)
 
     @property
+    def left_out(self) -> bool:
+        """A batch before this one was never sealed."""
+        return self.open and self.abandoned is None and self.sealed < self.batch and not self.policy.may_pass
+
+    @property
     def open(self) -> bool:
         return self.ours and not self.behind and not self.is_sealed
 
     @property
     def whole(self) -> bool:
         """Open, and nothing speaks against the way it was split or came here."""
-        return self.open and self.abandoned is None and not self.recut
+        return self.open and self.abandoned is None and not self.left_out and not self.recut
 
     @property
     def unsure(self) -> bool:
         """An adopted checkpoint comes back to a half-committed batch, whose lanes share source partitions."""
-        return self.view.query is not None and self.view.query.adoptions > 0 and not self.positions_known
+        return self.view.query is not None and self.view.query.has_floor and not self.positions_known
 
 
 BatchCase = tuple[str, Callable[[BatchFacts], bool], Verb]
 
 BATCH_TABLE: tuple[BatchCase, ...] = (
     ("B1 new query", lambda f: f.empty and f.batch == 0, Verb.WRITE),
-    ("B2 ledger lost", lambda f: f.lost and not f.may_start, Verb.REFUSE),
-    ("B3 ledger started late", lambda f: f.lost and f.may_start, Verb.WRITE),
-    ("B4 another checkpoint", lambda f: f.foreign and not f.may_adopt, Verb.REFUSE),
+    ("B2 ledger lost", lambda f: f.lost and not f.policy.may_start, Verb.REFUSE),
+    ("B3 ledger started late", lambda f: f.lost and f.policy.may_start, Verb.WRITE),
+    ("B4 another checkpoint", lambda f: f.foreign and not f.policy.may_adopt, Verb.REFUSE),
     (
         "B5 another, half-committed",
-        lambda f: f.stranger and f.may_adopt and not f.positions_known,
+        lambda f: f.stranger and f.policy.may_adopt and not f.positions_known,
         Verb.REFUSE,
     ),
-    ("B6 another, adopted", lambda f: f.stranger and f.may_adopt and f.positions_known, Verb.ADOPT),
-    ("B7 ledger ahead", lambda f: f.behind and not f.may_adopt, Verb.REFUSE),
+    ("B6 another, adopted", lambda f: f.stranger and f.policy.may_adopt and f.positions_known, Verb.ADOPT),
+    ("B7 ledger ahead", lambda f: f.behind and not f.policy.may_adopt, Verb.REFUSE),
     ("B8 sealed", lambda f: f.sealed_as_known, Verb.SKIP),
     ("B13 sealed, perhaps as other rows", lambda f: f.is_sealed and not f.sealed_as_known, Verb.WRITE),
     ("B9 batch abandoned", lambda f: f.open and f.abandoned is not None, Verb.REFUSE),
+    ("B14 batch passed over", lambda f: f.left_out, Verb.REFUSE),
+    ("B15 another query's", lambda f: f.not_this_query, Verb.REFUSE),
     (
         "B10 split differently",
-        lambda f: f.recut and not f.may_adopt,
+        lambda f: f.recut and not f.policy.may_adopt,
         Verb.REFUSE,
     ),
     ("B11 adopted, half-committed", lambda f: f.whole and f.unsure, Verb.REFUSE),
@@ -299,18 +359,30 @@ def decide_batch(facts: BatchFacts) -> Decision:
 
 
 def _batch_refusal(case: str, facts: BatchFacts) -> SparkEosError:
-    owner = facts.view.query.checkpoint if facts.view.query else "?"
-    if case.startswith("B2"):
-        return ledger_lost(facts.run, facts.batch)
-    if case.startswith("B7"):
-        return checkpoint_behind(facts.sealed, facts.committed) if facts.ahead else other_content(facts.batch)
-    if facts.open and facts.abandoned is not None:
-        return abandoned(facts.abandoned)
-    if case.startswith("B10"):
-        return split_changed(facts.other_splits, facts.lanes)
-    if case.startswith("B4"):
-        return other_checkpoint(facts.run, owner)
-    return half_committed(owner)
+    return BATCH_REFUSALS[case.split(maxsplit=1)[0]](facts)
+
+
+def _owner(facts: BatchFacts) -> str:
+    return facts.view.query.checkpoint if facts.view.query else "?"
+
+
+def _behind(facts: BatchFacts) -> SparkEosError:
+    if facts.ahead:
+        return checkpoint_behind(facts.sealed, facts.committed)
+    return other_content(facts.batch if facts.other_content else facts.batch - 1)
+
+
+BATCH_REFUSALS: dict[str, Callable[[BatchFacts], SparkEosError]] = {
+    "B2": lambda f: ledger_lost(f.run, f.batch),
+    "B4": lambda f: other_checkpoint(f.run, _owner(f)),
+    "B5": lambda f: half_committed(_owner(f)),
+    "B7": _behind,
+    "B9": lambda f: abandoned(f.abandoned or 0),
+    "B10": lambda f: split_changed(f.other_splits, f.lanes),
+    "B11": lambda f: half_committed(_owner(f)),
+    "B14": lambda f: passed_over(f.sealed, f.batch),
+    "B15": lambda f: other_query(f.run, (f.view.query and f.view.query.query) or "?"),
+}
 
 
 def _match(table: tuple[tuple[str, Callable[..., bool], Verb], ...], facts: object) -> tuple[str, Verb]:

@@ -15,7 +15,12 @@ from spark_eos.errors import LedgerUnreadable
 from spark_eos.protocol.names import QUERY_PARTITION, lane_partition
 from spark_eos.protocol.positions import Fingerprint
 
-VERSION = 2
+VERSION = 3
+VERSION_BEFORE = 2
+"""Still read: it knew nothing of `QUERY_SINCE_3` and `LANE_SINCE_3`."""
+
+QUERY_SINCE_3 = {"query": None, "floor": None, "went_back": False, "signs_offsets": False}
+LANE_SINCE_3 = {"order": None, "bag": None}
 
 
 @dataclass(frozen=True)
@@ -36,6 +41,11 @@ class QueryRow:
         adoptions: how often the query went on with another checkpoint, or an older copy. Lanes' rows of before count
             as none. From the first on, rows below the group's offsets are dropped.
         at_rest: sealed, and the next batch will sign before it starts: no lane can have left anything open.
+        query: the query id; None in a row of version 2.
+        floor: whether rows below the group's offsets are dropped: from an adoption on until the sources are past them.
+            None in a row of version 2: from an adoption on.
+        went_back: whether rows have carried positions from before their batch, as those of an aggregation do.
+        signs_offsets: whether the source offsets of the group carry this connector's mark, each of them.
     """
 
     next_batch: int
@@ -47,8 +57,17 @@ class QueryRow:
     aligned: bool | None = None
     adoptions: int = 0
     at_rest: bool = False
+    query: str | None = None
+    floor: bool | None = None
+    went_back: bool = False
+    signs_offsets: bool = False
 
     partition = QUERY_PARTITION
+
+    @property
+    def has_floor(self) -> bool:
+        """Whether rows below the group's offsets are to be dropped."""
+        return self.adoptions > 0 if self.floor is None else self.floor
 
     def metadata(self) -> str:
         return _encode(
@@ -60,6 +79,10 @@ class QueryRow:
             aligned=self.aligned,
             adoptions=self.adoptions,
             at_rest=self.at_rest,
+            query=self.query,
+            floor=self.floor,
+            went_back=self.went_back,
+            signs_offsets=self.signs_offsets,
         )
 
 
@@ -98,7 +121,9 @@ class LaneRow:
             attempt=self.attempt,
             lanes=self.lanes,
             rows=self.fingerprint.rows,
-            digest=self.fingerprint.digest,
+            digest=self.fingerprint.sources,
+            order=self.fingerprint.order,
+            bag=self.fingerprint.bag,
             content=self.content,
             adoptions=self.adoptions,
         )
@@ -132,15 +157,16 @@ def decode_query(next_batch: int, metadata: str) -> QueryRow:
     Raises:
         LedgerUnreadable: not written by spark-eos, or by a newer version.
     """
-    found = _decode(QUERY_PARTITION, metadata, QueryRow.__annotations__.keys() - {"next_batch"})
+    names = QueryRow.__annotations__.keys() - {"next_batch"}
+    found = _decode(QUERY_PARTITION, metadata, names, QUERY_SINCE_3)
     return QueryRow(next_batch=next_batch, **found)
 
 
 def decode_lane(lane: int, next_batch: int, metadata: str) -> LaneRow:
     """A lane's row from its committed offset; errors as `decode_query`."""
-    names = {"checkpoint", "run", "attempt", "lanes", "rows", "digest", "content", "adoptions"}
-    found = _decode(lane_partition(lane), metadata, names)
-    fingerprint = Fingerprint(found.pop("rows"), found.pop("digest"))
+    names = {"checkpoint", "run", "attempt", "lanes", "rows", "digest", "order", "bag", "content", "adoptions"}
+    found = _decode(lane_partition(lane), metadata, names, LANE_SINCE_3)
+    fingerprint = Fingerprint(*(found.pop(name) for name in ("rows", "digest", "order", "bag")))
     return LaneRow(lane=lane, next_batch=next_batch, fingerprint=fingerprint, **found)
 
 
@@ -148,14 +174,17 @@ def _encode(**fields: Any) -> str:
     return json.dumps({"v": VERSION} | fields, separators=(",", ":"))
 
 
-def _decode(partition: int, metadata: str, names: set[str]) -> dict[str, Any]:
+def _decode(partition: int, metadata: str, names: set[str], since_3: Mapping[str, Any]) -> dict[str, Any]:
     try:
         fields = json.loads(metadata)
         version = fields.pop("v")
     except (ValueError, AttributeError, KeyError, TypeError):
         raise _unreadable(partition, f"is no row of spark-eos: {metadata[:80]!r}") from None
+    if version == VERSION_BEFORE and not fields.keys() & since_3.keys():
+        fields, version = fields | since_3, VERSION
     if version != VERSION or fields.keys() != names:
-        raise _unreadable(partition, f"has version {version}, and this spark-eos reads version {VERSION}")
+        read = f"{VERSION_BEFORE} and {VERSION}"
+        raise _unreadable(partition, f"has version {version}, and this spark-eos reads versions {read}")
     return dict(fields)
 
 

@@ -26,6 +26,9 @@ class Rows(Protocol):
     def beyond(self, floor: Mapping[TopicPartition, int]) -> Rows:
         """The rows at or above their source partition's floor; rows of other partitions stay."""
 
+    def digests(self) -> bytes:
+        """Eight bytes for each, made of all that is written of it: topic, key, value, headers, partition, timestamp."""
+
     def payload_bytes(self) -> int:
         """Bytes of their keys and values."""
 
@@ -56,7 +59,8 @@ class Transaction(Protocol):
         """Wait for every row's delivery; raises the first delivery error, as the record it is about."""
 
     def commit_offsets(self, rows: Iterable[Row], offsets: Offsets) -> None:
-        """Add ledger rows and source offsets to the transaction."""
+        """Add ledger rows and source offsets to the transaction; offsets of topics that these brokers do not have are
+        left out."""
 
     def commit(self) -> None:
         """Commit. `Unconfirmed` if nobody can know whether it did."""
@@ -78,6 +82,9 @@ class LaneLedger(Protocol):
     def lane(self, lane: int) -> tuple[QueryRow | None, LaneRow | None]:
         """The query's row and one lane's. Only after the fence: before it, a dead attempt's transaction can be open."""
 
+    def offsets(self, keys: Iterable[TopicPartition], *, stable: bool = True) -> Offsets:
+        """Committed offsets of source partitions; 0 where nothing is committed."""
+
 
 class QueryLedger(LaneLedger, Protocol):
     """The ledger as the driver sees it."""
@@ -91,8 +98,14 @@ class QueryLedger(LaneLedger, Protocol):
         `stable` waits until none of them is in an open transaction.
         """
 
-    def offsets(self, keys: Iterable[TopicPartition]) -> Offsets:
-        """Committed offsets of source partitions, stable; 0 where nothing is committed."""
+    def committed_by_others(self, keys: Iterable[TopicPartition]) -> Sequence[TopicPartition]:
+        """Those source partitions whose offset was not committed by this connector, open transactions aside."""
+
+    def hanging(self) -> Sequence[int]:
+        """Lanes whose row is in an open transaction, of all that the topic has room for."""
+
+    def members(self) -> int:
+        """How many consumers the group has: another program uses it."""
 
 
 @dataclass(frozen=True)

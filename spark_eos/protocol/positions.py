@@ -35,27 +35,54 @@ class SourceRange:
 
 @dataclass(frozen=True)
 class Fingerprint:
-    """What a lane was made of: its row count and a digest of its source ranges. Equal if the replay is."""
+    """What a lane was made of. A lane that is done again must have the same.
+
+    Args:
+        rows: how many.
+        sources: digest of their source ranges.
+        order: digest of all that is written of them, in their order; None in a ledger row of version 2.
+        bag: the same, whatever their order; None likewise.
+
+    A shuffle gives a lane the same rows in another order each time, by which of its blocks come first. That harms
+    nothing: a lane that is committed keeps the order that it has.
+    """
 
     rows: int
-    digest: str
+    sources: str
+    order: str | None = None
+    bag: str | None = None
+
+    def same_rows(self, other: Fingerprint) -> bool:
+        """Whether both are of the same rows, in whatever order; as far as both know."""
+        known = self.bag is None or other.bag is None or self.bag == other.bag
+        return known and (self.rows, self.sources) == (other.rows, other.sources)
 
     def __str__(self) -> str:
-        return f"{self.rows} rows (sources {self.digest})"
+        return f"{self.rows} rows (digest {self.bag or 'not known'}, sources {self.sources})"
 
 
 class Tally:
-    """Counts the rows of a lane, batch by batch, whether they are written or not."""
+    """Counts the rows of a lane, piece by piece, whether they are written or not."""
 
     def __init__(self) -> None:
         self.rows = 0
         self._ranges: dict[TopicPartition, SourceRange] = {}
+        self._order, self._bag = hashlib.blake2b(digest_size=8), 0
 
-    def add(self, rows: int, ranges: Iterable[SourceRange]) -> None:
+    def add(self, rows: int, ranges: Iterable[SourceRange], digests: bytes) -> None:
+        """Count the next rows.
+
+        Args:
+            rows: how many.
+            ranges: where they came from.
+            digests: eight bytes for each, of all that is written of it.
+        """
         self.rows += rows
         for each in ranges:
             known = self._ranges.get(each.key)
             self._ranges[each.key] = known.joined(each) if known else each
+        self._order.update(digests)
+        self._bag = (self._bag + sum(memoryview(digests).cast("Q"))) % (1 << 64)
 
     @property
     def ranges(self) -> tuple[SourceRange, ...]:
@@ -65,8 +92,12 @@ class Tally:
     @property
     def fingerprint(self) -> Fingerprint:
         listed = [[r.topic, r.partition, r.first, r.last, r.rows] for r in self.ranges]
-        digest = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
-        return Fingerprint(self.rows, digest)
+        sources = hashlib.sha256(json.dumps(listed).encode()).hexdigest()[:16]
+        return Fingerprint(self.rows, sources, self._order.hexdigest(), f"{self._bag:016x}")
+
+
+OURS = "spark-eos"
+"""Metadata of the source offsets that this connector commits: another program's commits do not have it."""
 
 
 def offsets_after(ranges: Iterable[SourceRange], floor: Mapping[TopicPartition, int]) -> Offsets:
@@ -75,6 +106,15 @@ def offsets_after(ranges: Iterable[SourceRange], floor: Mapping[TopicPartition, 
     for each in ranges:
         after[each.key] = max(after.get(each.key, floor.get(each.key, 0)), each.last + 1)
     return after
+
+
+def offsets_at_least(*several: Mapping[TopicPartition, int]) -> Offsets:
+    """The largest offset of each partition."""
+    found: Offsets = {}
+    for offsets in several:
+        for key, offset in offsets.items():
+            found[key] = max(offset, found.get(key, 0))
+    return found
 
 
 def is_aligned(lanes: Iterable[Iterable[SourceRange]]) -> bool:
@@ -94,6 +134,9 @@ def is_aligned(lanes: Iterable[Iterable[SourceRange]]) -> bool:
 TOPIC_IDS = "topic ids"
 """Beside the topics in an entry of the offset log: topic to its id. No topic can have this name."""
 
+OUT_OF_SIGHT = "out of sight"
+"""The same: offsets of partitions that could not be seen, to go on from when they are back."""
+
 
 def offsets_in_log(entry: Any) -> Offsets:
     """Kafka offsets in one source's entry of Spark's offset log: {"topic": {"0": 12}}; empty for other sources."""
@@ -101,7 +144,7 @@ def offsets_in_log(entry: Any) -> Offsets:
         return {}
     found: Offsets = {}
     for topic, partitions in entry.items():
-        if topic == TOPIC_IDS:
+        if topic in (TOPIC_IDS, OUT_OF_SIGHT):
             continue
         if not isinstance(partitions, dict):
             return {}

@@ -8,7 +8,9 @@ from spark_eos.errors import (
     Fenced,
     LedgerLost,
     OtherCheckpoint,
+    OtherQuery,
     ReplayDiffers,
+    SecondWrite,
     SplitChanged,
 )
 from spark_eos.protocol.ledger import QueryRow
@@ -17,6 +19,13 @@ from spark_eos.protocol.names import Run
 _USE_THE_NEWEST = (
     "Use the newest checkpoint. If it is lost, start with this one or a new one, and on.other.checkpoint=adopt (rows "
     "must carry the column source): rows that were already processed are dropped by their source position."
+)
+
+
+_AS_BEFORE = (
+    "Start the query as it was until this batch is through (`spark-eos lanes` shows which lanes have it), and change "
+    "it afterwards: the same number of cores (or spark.default.parallelism set to what it was), and the same "
+    "spark.sql.shuffle.partitions, spark.sql.adaptive.* and spark.sql.files.*, minPartitions and repartition()."
 )
 
 
@@ -59,14 +68,31 @@ def other_content(batch: int) -> CheckpointBehind:
     )
 
 
+def _run_again(batch: int) -> str:
+    """How to have Spark run a batch again that it takes for done, with the same source offsets."""
+    return (
+        f"Stop the query. Remove the entries {batch} and above from commits/ of the checkpoint, and the entries above "
+        f"{batch} from offsets/, with their .crc files: Spark then runs batch {batch} again, as it was cut. Let the "
+        "sink's errors through."
+    )
+
+
 def abandoned(batch: int) -> BatchAbandoned:
-    """The error of a query that passed over a batch."""
+    """The error of a query that passed over a batch of which something is committed."""
     return BatchAbandoned(
         f"batch {batch} was committed in part and never finished, and the query went on without it: an exception "
         "of the sink was swallowed, or the checkpoint was edited",
-        do=f"Stop the query, remove the entries {batch} and above from offsets/ and commits/ of the checkpoint "
-        "(Spark then runs that batch again; its committed lanes, which `spark-eos lanes` shows, are skipped), and let "
-        "the sink's errors through.",
+        do=f"{_run_again(batch)} Its committed lanes, which `spark-eos lanes` shows, are skipped.",
+    )
+
+
+def passed_over(batch: int, now: int) -> BatchAbandoned:
+    """The error of a query that passed over a batch of which nothing is committed."""
+    return BatchAbandoned(
+        f"batch {batch} was never written, and batch {now} comes: an exception of the sink was swallowed, or the "
+        "function that calls it left the batch out",
+        do=f"If batch {batch} has rows to write: {_run_again(batch)} If the function leaves out batches on purpose, "
+        "such as empty ones, set the option on.skipped.batch=pass; or call the sink for every batch.",
     )
 
 
@@ -75,10 +101,27 @@ def split_changed(before: set[int | None], now: int | None) -> SplitChanged:
     was = ", ".join(sorted(map(str, before)))
     return SplitChanged(
         f"some lanes of this batch are committed as parts of {was} lanes, and it comes back with {now}",
-        do="Give the query the parallelism it had (spark.sql.shuffle.partitions, minPartitions, repartition) "
-        "until this batch is through (`spark-eos lanes` shows which lanes have it); change it afterwards. "
-        "Or set on.other.checkpoint=adopt (rows must carry the column source): rows that are committed are dropped by "
-        "their source position.",
+        do=f"{_AS_BEFORE} Or set on.other.checkpoint=adopt (rows must carry the column source): rows that are "
+        "committed are dropped by their source position.",
+    )
+
+
+def other_query(run: Run, owner: str) -> OtherQuery:
+    """The error of a query whose group has another one's ledger."""
+    return OtherQuery(
+        f"the consumer group has the ledger of {owner}, and this is {run.query}: one group is one query's",
+        do="Give each query (each write) a group.id of its own, or leave the option out.",
+        query=run.query,
+    )
+
+
+def second_write(lane: int, before: str, now: str) -> SecondWrite:
+    """The error of a second write in one batch, with other rows."""
+    return SecondWrite(
+        f"this run has already written this batch: its lane {lane} {before} then, and {now} now. The sink was called "
+        "twice in one batch, or two sinks have the same query.id",
+        do="Give each sink a query.id of its own (KafkaSink({..., 'query.id': 'refunds'}) and 'refunds-audit'), and "
+        "make each of them once. Or write all rows by one call: a row's column topic says where it goes.",
     )
 
 
@@ -101,11 +144,17 @@ def half_committed(owner: str) -> OtherCheckpoint:
     )
 
 
-def adoption_blind(why: str) -> OtherCheckpoint:
-    """The error of an adopted checkpoint whose rows' positions can't be compared with the group's offsets."""
+def adoption_blind(why: str, do: str = "") -> OtherCheckpoint:
+    """The error of a checkpoint that can't be adopted, since the group's offsets don't tell what was processed.
+
+    Args:
+        why: they don't.
+        do: what would help, if anything does.
+    """
     return OtherCheckpoint(
-        f"rows that were already processed can't be told: {why}",
-        do="Give the query a new query.id, and start it where the old one ended.",
+        f"the group's offsets can't tell which rows were processed: {why}",
+        do=f"{do} Go on with the newest checkpoint. If it is lost, find out from the topics how far the query came, "
+        "and give it a new query.id and a checkpoint that starts there.".lstrip(),
     )
 
 
@@ -113,13 +162,14 @@ def replay_differs(before: str, now: str) -> ReplayDiffers:
     """The error of a lane that does not give the same rows again.
 
     Args:
-        before: what the lane was committed as: "has 3 rows".
+        before: what the lane was committed as: "had 3 rows".
         now: what its replay is.
     """
     return ReplayDiffers(
-        f"this lane {before} when the batch was committed, and its replay {now}: the query does not give the same "
-        "rows to the same lane again",
-        do="Look for rand(), current time, a shuffle on something unstable, another number of partitions, an older "
-        "copy of the checkpoint, or an upstream table that changed. Lanes that were committed are right; compare the "
-        "others' rows before you go on.",
+        f"this lane {before} when the batch was committed, and {now} now: the query does not give the same rows to the "
+        "same lane again. Nothing was written",
+        do=f"{_AS_BEFORE} That goes for the query's code, too. Look for rand(), uuid(), current time, a shuffle on "
+        "something unstable, an older copy of the checkpoint, another table to join with, and source records that "
+        "are gone. If the rows of before can't come back: on.replay.differs=keep leaves what is committed, and writes "
+        'the lanes that are not, with the rows that they have now (docs/SINK.md, "Failures and recovery").',
     )

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from spark_eos.errors import SparkEosError
-from spark_eos.protocol.positions import is_aligned
+from spark_eos.protocol.positions import TopicPartition, is_aligned
 from spark_eos.protocol.transaction import LaneReport
 
 
@@ -17,6 +17,11 @@ def aligned_after(before: bool | None, reports: Sequence[LaneReport]) -> bool | 
     ranges = [report.ranges for report in reports]
     placed = sum(each.rows for ranges_of_lane in ranges for each in ranges_of_lane)
     return before is not False and placed == rows and is_aligned(ranges)
+
+
+def went_back(reports: Iterable[LaneReport], starts: Mapping[TopicPartition, int]) -> bool:
+    """Whether a row carries a position from before its batch, as a window's may that is closed now."""
+    return any(each.first < starts.get(each.key, 0) for report in reports for each in report.ranges)
 
 
 def check_reports(batch: int, lanes: int, reports: Iterable[LaneReport]) -> None:

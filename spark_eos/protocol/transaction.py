@@ -14,10 +14,12 @@ attempt fences before it reads the ledger: what it then reads is final (KIP-98, 
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
 from enum import Enum
 from itertools import chain
+from types import MappingProxyType
 
 from spark_eos.errors import Fenced, SparkEosError
 from spark_eos.protocol.decide import Verb, decide_lane
@@ -25,9 +27,13 @@ from spark_eos.protocol.ledger import LaneRow
 from spark_eos.protocol.limit import time_limit
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.ports import BeforeStep, LaneLedger, LanePorts, Rows, Transaction
-from spark_eos.protocol.positions import Fingerprint, SourceRange, Tally, TopicPartition, offsets_after
+from spark_eos.protocol.positions import Fingerprint, Offsets, SourceRange, Tally, TopicPartition, offsets_after
 from spark_eos.protocol.refusals import adoption_blind, replay_differs, taken_over
 from spark_eos.protocol.stats import LaneStats, Stopwatch
+
+log = logging.getLogger("spark_eos.sink")
+
+NO_OFFSETS: Mapping[TopicPartition, int] = MappingProxyType({})
 
 
 class Step(str, Enum):
@@ -76,7 +82,7 @@ class LaneReport:
 
     def to_json(self) -> str:
         ranges = [[r.topic, r.partition, r.first, r.last, r.rows] for r in self.ranges]
-        print_ = [self.fingerprint.rows, self.fingerprint.digest]
+        print_ = astuple(self.fingerprint)
         stats = self.stats.to_json()
         return json.dumps([self.batch, self.lane, self.outcome.value, print_, self.dropped, ranges, stats, self.dead])
 
@@ -92,8 +98,10 @@ def run_lane(
     stream: Iterator[Rows],
     ports: LanePorts,
     *,
-    floor: Mapping[TopicPartition, int],
     before_step: Callable[[Step], None],
+    floor: Mapping[TopicPartition, int] = NO_OFFSETS,
+    known: Mapping[TopicPartition, int] | None = NO_OFFSETS,
+    keep: bool = False,
 ) -> LaneReport:
     """Write one lane of one batch exactly once, or find that it is written.
 
@@ -101,8 +109,8 @@ def run_lane(
         task: who writes what.
         stream: the lane's rows in order, in pieces; each piece has at least one row.
         ports: Kafka.
-        floor: source position below which rows are dropped, by source partition; empty unless adopting.
         before_step: told each step before it begins.
+        floor, known, keep: as of `BatchPlan`.
 
     Raises:
         TransactionTooLong: rows took nearly as long as a transaction may be open, see `protocol/limit.py`.
@@ -116,7 +124,7 @@ def run_lane(
         before_step(step)
 
     try:
-        return _Lane(task, ports, floor, announce, watch).run(stream)
+        return _Lane(task, ports, floor, known, keep, announce, watch).run(stream)
     except Fenced as error:
         raise _explained(error, task, ports.ledger) from error
     except SparkEosError as error:
@@ -128,6 +136,8 @@ class _Lane:
     task: LaneTask
     ports: LanePorts
     floor: Mapping[TopicPartition, int]
+    known: Mapping[TopicPartition, int] | None
+    keep: bool
     before_step: Callable[[Step], None]
     watch: Stopwatch
     tally: Tally = field(default_factory=Tally)
@@ -174,7 +184,7 @@ class _Lane:
                 transaction.flush()
                 limit.check(self.tally.rows)
                 self.before_step(Step.OFFSETS)
-                transaction.commit_offsets([self._row(adoptions)], offsets_after(self.tally.ranges, self.floor))
+                transaction.commit_offsets([self._row(adoptions)], self._offsets())
                 limit.check(self.tally.rows)
             except BaseException:
                 transaction.abort()
@@ -190,7 +200,7 @@ class _Lane:
         self.queue_waits = transaction.queue_waits
 
     def _kept(self, rows: Rows) -> Rows:
-        self.tally.add(len(rows), rows.ranges())
+        self._count(rows)
         if not self.floor:
             return rows
         known = {topic for topic, _ in self.floor}
@@ -206,11 +216,25 @@ class _Lane:
 
     def _skip(self, row: LaneRow | None, stream: Iterator[Rows]) -> LaneReport:
         for rows in stream:
-            self.tally.add(len(rows), rows.ranges())
-        wrote_this = row is not None and row.next_batch == self.task.batch + 1
-        if row and wrote_this and row.fingerprint != self.tally.fingerprint:
-            raise replay_differs(f"had {row.fingerprint}", f"has {self.tally.fingerprint}")
+            self._count(rows)
+        now = self.tally.fingerprint
+        if row is not None and not row.fingerprint.same_rows(now):
+            error = replay_differs(f"had {row.fingerprint}", f"has {now}")
+            if not self.keep:
+                raise error
+            log.warning("lane %d is kept as it was committed (on.replay.differs=keep): %s", self.task.lane, error.what)
         return self._report(Outcome.SKIPPED)
+
+    def _count(self, rows: Rows) -> None:
+        self.tally.add(len(rows), rows.ranges(), rows.digests())
+
+    def _offsets(self) -> Offsets:
+        """Source offsets to commit with the rows: none below what is committed already."""
+        if self.known is None:
+            return {}
+        found = {each.key for each in self.tally.ranges}
+        asked = self.ports.ledger.offsets(found - self.known.keys(), stable=False)
+        return offsets_after(self.tally.ranges, {**asked, **self.known})
 
     def _row(self, adoptions: int) -> LaneRow:
         task = self.task

@@ -5,14 +5,15 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.fs
 
 from spark_eos.errors import UnsupportedError
-from spark_eos.spark.logged import UNKNOWN, LoggedBatch
+from spark_eos.spark.logged import LoggedBatch, SourceEnds, listings
 
-LOG_VERSION = "v1"
+LOG_VERSIONS = {"v1", "v2"}
 
 
 class Checkpoint:
@@ -50,12 +51,33 @@ class Checkpoint:
         return max(batches)
 
     def logged(self, batch: int) -> LoggedBatch:
-        """A batch's entry in the offset log."""
-        version, *rest = self._read(f"offsets/{batch}").splitlines()
-        if version != LOG_VERSION:
-            return UNKNOWN
-        planned_at = json.loads(rest[0])["batchTimestampMs"] / 1000
-        return LoggedBatch([each for each in rest[1:] if each != "-"], planned_at)
+        """A batch's entry in the offset log.
+
+        Raises:
+            UnsupportedError: the log has a format that this version does not know.
+        """
+        metadata, ends = self._entry(batch)
+        before = self._entry(batch - 1)[1] if batch and self._found(f"offsets/{batch - 1}") else {}
+        found = listings(before, ends, self._text)
+        return LoggedBatch(ends, metadata["batchTimestampMs"] / 1000, before, found, self._found("state"))
+
+    def _entry(self, batch: int) -> tuple[dict[str, Any], SourceEnds]:
+        """An entry's metadata, and its sources: a line each, in version 2 with the source's name before it."""
+        version, metadata, *lines = self._read(f"offsets/{batch}").splitlines()
+        if version not in LOG_VERSIONS:
+            known = " and ".join(sorted(LOG_VERSIONS))
+            raise UnsupportedError(
+                f"the offset log of {self._location} has version {version}, and this spark-eos reads {known}",
+                do="Use a version of spark-eos that was made for this version of Spark.",
+            )
+        numbered = enumerate(lines) if version == "v1" else (line.split(":", 1) for line in lines)
+        return json.loads(metadata), {str(name): end for name, end in numbered if end != "-"}
+
+    def _found(self, name: str) -> bool:
+        return bool(self._files.get_file_info(f"{self._path}/{name}").type != pa.fs.FileType.NotFound)
+
+    def _text(self, name: str) -> str | None:
+        return self._read(name) if self._found(name) else None
 
     def _read(self, name: str) -> str:
         try:

@@ -8,13 +8,16 @@ from pyspark.sql import DataFrame, SparkSession
 
 from spark_eos.errors import UnsupportedError, UsageError
 from spark_eos.options import SinkOptions
-from spark_eos.spark.logged import UNKNOWN, LoggedBatch
+from spark_eos.spark.logged import UNKNOWN, LoggedBatch, SourceEnds, listings
 from spark_eos.spark.versions import offset_metadata
 
 QUERY_ID = "sql.streaming.queryId"
 BATCH_ID = "streaming.sql.batchId"
 RUN_ID = "spark.jobGroup.id"
 """Spark runs every job of a streaming query in a job group named by the run id."""
+
+STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
+"""On by default since Spark 4.1 (SPARK-53941)."""
 
 
 class MicroBatch(Protocol):
@@ -32,8 +35,19 @@ class MicroBatch(Protocol):
                 foreachBatch; the micro-batch's own plan has none).
         """
 
-    def logged(self) -> LoggedBatch:
-        """The batch's entry in the query's offset log."""
+    def check_split(self) -> None:
+        """Hold that the batch itself has the same number of partitions each time that it is done.
+
+        Raises:
+            UnsupportedError: AQE has chosen it, for this time.
+        """
+
+    def logged(self, *, stateful: bool = False) -> LoggedBatch:
+        """The batch's entry in the query's offset log.
+
+        Args:
+            stateful: whether to look if the checkpoint has state.
+        """
 
 
 def micro_batch(df: DataFrame, batch: int, options: SinkOptions) -> MicroBatch:
@@ -50,13 +64,18 @@ def micro_batch(df: DataFrame, batch: int, options: SinkOptions) -> MicroBatch:
     """
     session = df.sparkSession
     if str(session.conf.get("spark.speculation", "false")).lower() == "true":
-        raise UnsupportedError(
-            "spark.speculation is on: two attempts of one task would fence each other",
-            do="Set spark.speculation=false for this application.",
-        )
+        raise speculation()
     if hasattr(session, "_jsparkSession"):
         return ClassicBatch(session, batch)
     return ConnectBatch(session, batch, options)
+
+
+def speculation() -> UnsupportedError:
+    """The error for an application with speculation."""
+    return UnsupportedError(
+        "spark.speculation is on: two attempts of one task would fence each other",
+        do="Set spark.speculation=false for this application.",
+    )
 
 
 def _refuse_aqe(plan: str) -> None:
@@ -93,22 +112,90 @@ class ClassicBatch:
         _refuse_aqe(plan.executedPlan().toString())
         return int(plan.toRdd().getNumPartitions())
 
-    def logged(self) -> LoggedBatch:
+    def check_split(self) -> None:
+        """See `MicroBatch`.
+
+        The batch that `foreachBatch` gets is computed by a plan of its own, which the query knows.
+        """
+        query = self._query()
+        execution = query.lastExecution() if query is not None else None
+        if execution is None:
+            return
+        final = str(execution.executedPlan().toString()).split("== Initial Plan ==")[0]
+        if "AdaptiveSparkPlan" in final and ("ShuffleQueryStage" in final or "AQEShuffleRead" in final):
+            raise UnsupportedError(
+                "adaptive query execution shuffles this stream's batches (Spark does so since 4.1), and splits each "
+                "into as many lanes as its data and the cores suggest: a batch that is done again might have others",
+                do=f"Set {STATELESS_AQE}=false for this query's session before it starts; the number of lanes is "
+                "spark.sql.shuffle.partitions then.",
+            )
+
+    def logged(self, *, stateful: bool = False) -> LoggedBatch:
         """See `MicroBatch`.
 
         Spark writes the log before the batch starts. It is reached through the session state that all sessions of
         the application share, since `foreachBatch` runs in a cloned one.
         """
-        jvm: Any = self._context._jvm
-        queries = self._session._jsparkSession.sharedState().activeStreamingQueries()
-        query = queries.get(jvm.java.util.UUID.fromString(self.checkpoint))
+        query = self._query()
         entry = query.offsetLog().get(self.batch) if query is not None else None
         if entry is None or entry.isEmpty():
             return UNKNOWN
-        sources, metadata = entry.get().offsets(), offset_metadata(entry.get())
-        found = (sources.apply(index) for index in range(sources.size()))
+        ends, metadata = _source_ends(entry.get()), offset_metadata(entry.get())
         planned_at = metadata.get().batchTimestampMs() / 1000 if metadata.isDefined() else None
-        return LoggedBatch([str(each.get().json()) for each in found if each.isDefined()], planned_at)
+        earlier = query.offsetLog().get(self.batch - 1) if self.batch else None
+        before = _source_ends(earlier.get()) if earlier is not None and earlier.isDefined() else {}
+        files = HadoopFiles(self._session, str(query.resolvedCheckpointRoot()))
+        found = listings(before, ends, files.read)
+        return LoggedBatch(ends, planned_at, before, found, stateful and files.exists("state"))
+
+    def _query(self) -> Any:
+        jvm: Any = self._context._jvm
+        queries = self._session._jsparkSession.sharedState().activeStreamingQueries()
+        return queries.get(jvm.java.util.UUID.fromString(self.checkpoint))
+
+
+def _source_ends(entry: Any) -> SourceEnds:
+    """The sources of an entry of the offset log, by name, whatever `spark.sql.streaming.offsetLog.formatVersion`."""
+    if entry.getClass().getSimpleName() == "OffsetMap":
+        pairs = entry.offsetsMap().toSeq()
+        named = [(pair._1(), pair._2()) for pair in (pairs.apply(index) for index in range(pairs.size()))]
+    else:
+        offsets = entry.offsets()
+        named = [(index, offsets.apply(index)) for index in range(offsets.size())]
+    return {str(name): str(each.get().json()) for name, each in named if each.isDefined()}
+
+
+class HadoopFiles:
+    """A folder as Spark's JVM sees it.
+
+    Args:
+        session: a session with a JVM.
+        root: the folder.
+    """
+
+    def __init__(self, session: SparkSession, root: str) -> None:
+        self._session, self._root = session, root
+        self._jvm: Any = session.sparkContext._jvm
+
+    def exists(self, name: str) -> bool:
+        """Whether there is such a file or folder."""
+        path, files = self._at(name)
+        return bool(files.exists(path))
+
+    def read(self, name: str) -> str | None:
+        """The text of a file; None if there is no such file."""
+        path, files = self._at(name)
+        if not files.exists(path):
+            return None
+        stream = files.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
+
+    def _at(self, name: str) -> tuple[Any, Any]:
+        path = self._jvm.org.apache.hadoop.fs.Path(f"{self._root}/{name}")
+        return path, path.getFileSystem(self._session._jsparkSession.sessionState().newHadoopConf())
 
 
 class ConnectBatch:
@@ -135,6 +222,9 @@ class ConnectBatch:
         """See `MicroBatch`."""
         _refuse_aqe(rows._explain_string())  # type: ignore[operator]
 
-    def logged(self) -> LoggedBatch:
+    def check_split(self) -> None:
+        """See `MicroBatch`: the plan of the query can't be seen."""
+
+    def logged(self, *, stateful: bool = False) -> LoggedBatch:  # noqa: ARG002
         """See `MicroBatch`."""
         return UNKNOWN

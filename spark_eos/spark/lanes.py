@@ -14,9 +14,10 @@ from spark_eos.kafka.admin import Cluster
 from spark_eos.kafka.deadletters import DeadLetters
 from spark_eos.kafka.ledger import LaneLedger
 from spark_eos.kafka.producer import ProducerFactory
+from spark_eos.protocol.batch import BatchPlan
 from spark_eos.protocol.names import LaneTask, Run, lane_partition
 from spark_eos.protocol.ports import BeforeStep, LanePorts
-from spark_eos.protocol.positions import Offsets
+from spark_eos.protocol.positions import Fingerprint, Tally
 from spark_eos.protocol.transaction import LaneReport, run_lane, traced
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.spark.staging import staged
@@ -32,6 +33,14 @@ def drain(batches: Iterable[pa.RecordBatch]) -> None:
         pass
 
 
+def task_context() -> TaskContext:
+    """Of the task that this process runs."""
+    context = TaskContext.get()
+    if context is None:
+        raise AssertionError("a lane is written by a Spark task")
+    return context
+
+
 @dataclass(frozen=True)
 class LaneJob:
     """What every task of a batch gets: plain values, pickled by Spark. Clients are made in the task only.
@@ -39,7 +48,7 @@ class LaneJob:
     Args:
         run: whose batch.
         batch, lanes, content: as of `LaneTask`.
-        floor: as of `BatchPlan`.
+        plan: of the batch.
         factory: makes the lane's producer.
         group: the query's consumer group.
         ledger_partitions: how many the ledger topic has.
@@ -54,7 +63,7 @@ class LaneJob:
     batch: int
     lanes: int | None
     content: str | None
-    floor: Offsets
+    plan: BatchPlan
     factory: ProducerFactory
     group: str
     ledger_partitions: int
@@ -73,23 +82,45 @@ class LaneJob:
         Raises:
             SparkEosError: see `run_lane`.
         """
-        task = self._task()
+        context = task_context()
         computed = staged(batches) if self.stage else batches
-        stream = (ArrowRows(batch, self.topic) for batch in computed if batch.num_rows)
-        factory = self.factory
+        return self.write_as(context.partitionId(), context.attemptNumber(), computed)
+
+    def write_as(self, lane: int, attempt: int, batches: Iterator[pa.RecordBatch]) -> LaneReport:
+        """Write a lane.
+
+        Args:
+            lane, attempt: which.
+            batches: its rows.
+        """
+        self._make_room(lane)
+        task = LaneTask(self.run, self.batch, lane, self.lanes, attempt, self.content)
+        factory, plan = self.factory, self.plan
         with closing(LaneLedger(factory.client, factory.brokers, factory.ledger_topic, self.group)) as ledger:
             letters = DeadLetters(self.deadletter_topic, task) if self.deadletter_topic else None
             opens = partial(factory.open, topics=self.topics, letters=letters)
             ports = LanePorts(ledger, opens, factory.transaction_timeout_s)
-            return run_lane(task, stream, ports, floor=self.floor, before_step=traced(task, self.before_step))
+            return run_lane(
+                task,
+                self._rows(batches),
+                ports,
+                before_step=traced(task, self.before_step),
+                floor=plan.floor,
+                known=plan.known,
+                keep=plan.keep,
+            )
 
-    def _task(self) -> LaneTask:
-        context = TaskContext.get()
-        if context is None:
-            raise AssertionError("a lane is written by a Spark task")
-        lane = context.partitionId()
-        self._make_room(lane)
-        return LaneTask(self.run, self.batch, lane, self.lanes, context.attemptNumber(), self.content)
+    def compare(self, batches: Iterator[pa.RecordBatch]) -> tuple[int, Fingerprint] | None:
+        """The lane that this task is and what it has now, where it must be what is committed; else None."""
+        lane, tally = task_context().partitionId(), Tally()
+        if not self.plan.sealed and lane not in self.plan.committed:
+            return None
+        for rows in self._rows(batches):
+            tally.add(len(rows), rows.ranges(), rows.digests())
+        return lane, tally.fingerprint
+
+    def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ArrowRows]:
+        return (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)
 
     def _make_room(self, lane: int) -> None:
         """A partition of the ledger for this lane, where the driver did not know how many lanes there are."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import repeat
 from typing import Any
 
@@ -11,6 +12,7 @@ import pyarrow.compute as pc
 
 from spark_eos.kafka.topics import Headers, Record
 from spark_eos.protocol.positions import SourceRange, TopicPartition
+from spark_eos.spark.digests import row_digests
 
 
 class ArrowRows:
@@ -23,6 +25,7 @@ class ArrowRows:
 
     def __init__(self, batch: pa.RecordBatch, topic: str | None) -> None:
         self._batch, self._topic = batch, topic
+        self._lists: dict[str, list[Any]] = {}
 
     def __len__(self) -> int:
         return int(self._batch.num_rows)
@@ -33,7 +36,9 @@ class ArrowRows:
         if source is None:
             return ()
         topic, partition, offset = (source.field(name) for name in ("topic", "partition", "offset"))
-        table = pa.table({"t": topic, "p": partition, "o": offset}).filter(pc.is_valid(source))
+        # An outer join gives rows whose position is null, or a struct of nulls.
+        whole = reduce(pc.and_, map(pc.is_valid, (source, topic, partition, offset)))
+        table = pa.table({"t": topic, "p": partition, "o": offset}).filter(whole)
         grouped = table.group_by(["t", "p"], use_threads=False)
         found = grouped.aggregate([("o", "min"), ("o", "max"), ("o", "count")])
         columns = (found.column(name).to_pylist() for name in ("t", "p", "o_min", "o_max", "o_count"))
@@ -53,6 +58,18 @@ class ArrowRows:
                 below = pc.fill_null(pc.and_(here, pc.less(offset, limit)), False)
                 keep = pc.and_(keep, pc.invert(below))
         return ArrowRows(self._batch.filter(keep), self._topic)
+
+    def digests(self) -> bytes:
+        """See `spark_eos.protocol.ports.Rows`; whichever way the lane is cut into batches."""
+        return row_digests(
+            len(self),
+            topic=self._topic if self._topic is not None else self._column("topic"),
+            key=self._bytes("key"),
+            value=self._bytes("value"),
+            partition=self._column("partition"),
+            timestamp=self._millis(),
+            headers=self._list("headers"),
+        )
 
     def payload_bytes(self) -> int:
         """Bytes of keys and values, counted by Arrow: of this slice, without buffers shared with other rows."""
@@ -81,23 +98,34 @@ class ArrowRows:
 
     def _list(self, name: str) -> Any:
         column = self._column(name)
-        return repeat(None, len(self)) if column is None else column.to_pylist()
+        if column is None:
+            return repeat(None, len(self))
+        if name not in self._lists:
+            self._lists[name] = column.to_pylist()
+        return self._lists[name]
 
     def _bytes(self, name: str) -> Any:
         """A column as bytes. Text stays as it is: UTF-8, or whatever bytes Spark's cast to string let through."""
         column = self._column(name)
         if column is None:
             return repeat(None, len(self))
-        large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
-        return column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+        if name not in self._lists:
+            large = pa.types.is_large_string(column.type) or pa.types.is_large_binary(column.type)
+            self._lists[name] = column.cast(pa.large_binary() if large else pa.binary()).to_pylist()
+        return self._lists[name]
 
-    def _timestamps(self) -> Any:
-        """Milliseconds since 1970; 0 lets the client take the time of sending."""
+    def _millis(self) -> Any:
+        """Milliseconds since 1970, as Arrow has them; None without the column."""
         column = self._column("timestamp")
         if column is None:
-            return repeat(0, len(self))
+            return None
         micros = column.cast(pa.timestamp("us", tz=column.type.tz)).cast(pa.int64())
-        return pc.fill_null(pc.divide(micros, 1000), 0).to_pylist()
+        return pc.fill_null(pc.divide(micros, 1000), 0)
+
+    def _timestamps(self) -> Any:
+        """The same, 0 lets the client take the time of sending."""
+        millis = self._millis()
+        return repeat(0, len(self)) if millis is None else millis.to_pylist()
 
 
 class _Positions:

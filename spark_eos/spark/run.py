@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 
 from spark_eos.kafka.admin import AT_WORK_TIMEOUT_S, Cluster
 from spark_eos.kafka.ledger import KafkaLedger
 from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.options import SinkOptions
-from spark_eos.protocol.driver import BatchPlan, Policy, QueryRun
+from spark_eos.protocol.batch import BatchLog, BatchPlan
+from spark_eos.protocol.decide import Policy
+from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import Run
-from spark_eos.protocol.ports import BeforeStep
+from spark_eos.protocol.ports import BeforeStep, Transaction
 from spark_eos.protocol.positions import Offsets
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.lanes import LaneJob
@@ -37,12 +40,16 @@ class SinkRun:
         brokers = self._cluster.brokers()
         self._topics = self._option("topic", options.topic)
         self._topics |= self._option("deadletter.topic", options.deadletter_topic)
+        self._source_topics: dict[str, int] = {}
         self._group = options.group_id or run.query
         self._ledger = KafkaLedger(self._cluster, client, brokers, topic, self._group)
         self._factory = ProducerFactory(client, brokers, topic, self._ledger.group_metadata())
-        policy = Policy(options.on_missing_ledger == "start", options.adopts)
+        policy = policy_of(options)
         self._cluster.timeout_s = AT_WORK_TIMEOUT_S
-        self.protocol = QueryRun(run, self._ledger, self._factory.open, policy, _now, single=single)
+        self.protocol = QueryRun(run, self._ledger, self._open, policy, _now, single=single)
+
+    def _open(self, transactional_id: str) -> AbstractContextManager[Transaction]:
+        return self._factory.open(transactional_id, self._topics | self._source_topics)
 
     def _option(self, name: str, topic: str | None) -> dict[str, int]:
         """The topic that an option names, with its number of partitions."""
@@ -50,7 +57,7 @@ class SinkRun:
 
     def open(self, batch: int, lanes: int | None, logged: LoggedBatch) -> BatchPlan:
         """Decide what becomes of a batch; errors as of `QueryRun.open`."""
-        return self.protocol.open(batch, lanes, lambda: self._in_cluster(logged.offsets), logged.content)
+        return self.protocol.open(batch, lanes, self.log_of(logged))
 
     def job(
         self, batch: int, lanes: int | None, logged: LoggedBatch, plan: BatchPlan, before_step: BeforeStep | None = None
@@ -61,20 +68,29 @@ class SinkRun:
             batch=batch,
             lanes=lanes,
             content=logged.content,
-            floor=plan.floor,
+            plan=plan,
             factory=self._factory,
             group=self._group,
             ledger_partitions=self._ledger.partitions,
             topic=self._options.topic,
-            topics=self._topics,
+            topics=self._topics | self._source_topics,
             deadletter_topic=self._options.deadletter_topic,
             stage=self._options.stage_rows == "disk",
             before_step=before_step,
         )
 
-    def seal(self, batch: int, reports: Sequence[LaneReport], lanes: int, logged: LoggedBatch) -> None:
+    def seal(self, batch: int, reports: Sequence[LaneReport], lanes: int, logged: LoggedBatch, plan: BatchPlan) -> None:
         """Note that a batch is whole; errors as of `QueryRun.seal`."""
-        self.protocol.seal(batch, lanes, reports, self._in_cluster(logged.offsets), logged.content)
+        self.protocol.seal(batch, lanes, reports, self.log_of(logged), plan)
+
+    def log_of(self, logged: LoggedBatch) -> BatchLog:
+        """What the protocol needs of a batch's log: of topics that this cluster has, as a query may read from another
+        one."""
+        keys = logged.offsets.keys() | logged.starts.keys()
+        found = self._cluster.partitions({topic for topic, _ in keys})
+        self._source_topics = {topic: count for topic, count in found.items() if count is not None}
+        starts, ends = (self._in_cluster(offsets) for offsets in (logged.starts, logged.offsets))
+        return BatchLog(logged.content, logged.previous, starts, ends, logged.shared, logged.stateful)
 
     def close(self) -> None:
         """End the clients."""
@@ -82,9 +98,17 @@ class SinkRun:
         self._ledger.close()
 
     def _in_cluster(self, offsets: Offsets) -> Offsets:
-        """Offsets of topics that this cluster has: a query may read from another one."""
-        counts = self._cluster.partitions({topic for topic, _ in offsets})
-        return {key: offset for key, offset in offsets.items() if key[1] < (counts[key[0]] or 0)}
+        return {key: offset for key, offset in offsets.items() if key[1] < self._source_topics.get(key[0], 0)}
+
+
+def policy_of(options: SinkOptions) -> Policy:
+    """What the options allow where the ledger and a batch disagree."""
+    return Policy(
+        may_start=options.on_missing_ledger == "start",
+        may_adopt=options.adopts,
+        may_pass=options.on_skipped_batch == "pass",
+        may_keep=options.on_replay_differs == "keep",
+    )
 
 
 def _now() -> str:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Iterator, Mapping
+from dataclasses import astuple
 from time import monotonic
 from typing import Any, Protocol
 
@@ -14,6 +16,7 @@ from pyspark.sql import DataFrame
 from spark_eos.options import SinkOptions
 from spark_eos.protocol.names import Run
 from spark_eos.protocol.ports import BeforeStep
+from spark_eos.protocol.positions import Fingerprint
 from spark_eos.protocol.stats import Stopwatch
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.columns import sink_columns
@@ -54,13 +57,13 @@ class KafkaSink:
     ) -> None:
         self.options = SinkOptions.of(options)
         self._before_step, self._on_batch = before_step, on_batch
-        self._writer: RunWriter | None = None
+        self._writers: dict[str, RunWriter] = {}
 
     def __repr__(self) -> str:
         return f"KafkaSink({self.options!r})"
 
     def __getstate__(self) -> dict[str, Any]:
-        return self.__dict__ | {"_writer": None}
+        return self.__dict__ | {"_writers": {}}
 
     def __call__(self, df: DataFrame, batch_id: int) -> None:
         """Write one micro-batch; what `foreachBatch` calls."""
@@ -74,13 +77,16 @@ class KafkaSink:
             tell(report, self._on_batch)
 
     def _writer_of(self, batch: MicroBatch) -> RunWriter:
+        """The query's; a sink without a query.id may be that of several queries, each with its own thread."""
         run = Run(self.options.query_id or batch.checkpoint, batch.checkpoint, batch.run)
-        if self._writer is None or self._writer.run != run:
-            if self._writer is not None:
-                self._writer.close()
-            self._writer = None
-            self._writer = self._new_writer(run)
-        return self._writer
+        known = self._writers.get(batch.checkpoint)
+        if known is not None and known.run == run:
+            return known
+        if known is not None:
+            del self._writers[batch.checkpoint]
+            known.close()
+        self._writers[batch.checkpoint] = self._new_writer(run)
+        return self._writers[batch.checkpoint]
 
     def _new_writer(self, run: Run) -> RunWriter:
         return _InTasks(run, self.options, self._before_step)
@@ -102,23 +108,29 @@ class _InTasks:
     """The lanes are Spark's tasks: `mapInArrow`."""
 
     def __init__(self, run: Run, options: SinkOptions, before_step: BeforeStep | None) -> None:
-        self.run, self._before_step = run, before_step
+        self.run, self._before_step, self._adopts = run, before_step, options.adopts
         self._sink = SinkRun(run, options)
 
     def write(self, batch: MicroBatch, rows: DataFrame, lanes: int | None) -> BatchReport | None:
         """See `RunWriter`."""
         watch = Stopwatch(monotonic)
         watch.begin("open")
-        logged = batch.logged()
+        logged = batch.logged(stateful=self._adopts)
         plan = self._sink.open(batch.batch, lanes, logged)
+        job = self._sink.job(batch.batch, lanes, logged, plan, self._before_step)
         if plan.skip:
-            log.info("query %s, batch %d: sealed before, skipped", self.run.query, batch.batch)
             rows.mapInArrow(_drained, "nothing int").collect()
+        elif plan.sealed or plan.committed:
+            self._sink.protocol.compare(batch.batch, plan, _compared(job, rows))
+        else:
+            batch.check_split()
+        if plan.skip or plan.sealed:
+            log.info("query %s, batch %d: sealed before, skipped", self.run.query, batch.batch)
             return None
         watch.begin("lanes")
-        reports = self._run_lanes(self._sink.job(batch.batch, lanes, logged, plan, self._before_step), rows)
+        reports = self._run_lanes(job, rows)
         watch.begin("seal")
-        self._sink.seal(batch.batch, reports, len(reports) if lanes is None else lanes, logged)
+        self._sink.seal(batch.batch, reports, len(reports) if lanes is None else lanes, logged, plan)
         return batch_report(self.run, batch.batch, reports, watch.stop(), logged.planned_at)
 
     def _run_lanes(self, job: LaneJob, rows: DataFrame) -> list[LaneReport]:
@@ -136,6 +148,18 @@ class _InTasks:
     def close(self) -> None:
         """See `RunWriter`."""
         self._sink.close()
+
+
+def _compared(job: LaneJob, rows: DataFrame) -> dict[int, Fingerprint]:
+    """What lanes have now that must be what is committed; nothing is written."""
+
+    def compare(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        if (found := job.compare(batches)) is not None:
+            lane, fingerprint = found
+            yield pa.RecordBatch.from_pydict({"lane": [lane], "found": [json.dumps(astuple(fingerprint))]})
+
+    found = rows.mapInArrow(compare, "lane long, found string").collect()
+    return {row.lane: Fingerprint(*json.loads(row.found)) for row in found}
 
 
 def _drained(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -30,7 +30,7 @@ from spark_eos.kafka.offsets import (
     report,
 )
 from spark_eos.kafka.places import Places
-from spark_eos.protocol.positions import TOPIC_IDS, Offsets
+from spark_eos.protocol.positions import TOPIC_IDS, Offsets, TopicPartition
 from spark_eos.source_options import SourceOptions
 from spark_eos.spark.ranges import planned, reachable, read_partition
 from spark_eos.spark.versions import (
@@ -61,6 +61,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._initial: JsonOffsets | None = None
         self._end_of_batch_0: JsonOffsets | None = None
         self._began_at = -math.inf
+        self._told: dict[TopicPartition, str] = {}
 
     def __reduce__(self) -> tuple[Any, ...]:
         return KafkaEosStreamReader, (self._options,)
@@ -102,16 +103,17 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return start
         known = Marks.of_json(start)
         found = self._look(known)
-        report_losses(lost(known, found), fail=self._options.fail_on_data_loss)
-        begin = known.without(known.replaced(found.topic_ids)).offsets
+        self._tell_of(lost(known, found))
+        begin = known.back(found).without(known.replaced(found.topic_ids))
         until = ends(found.bounds, self._target)
-        if self._is_too_early(begin, until, limit):
-            self._read_to = known.offsets
+        if self._is_too_early(begin.offsets, until, limit):
+            self._read_to = begin.offsets
             return start
         if isinstance(limit, ReadMaxRows):
-            until = limited(limit.max_rows, begin, found.bounds, until)
-        self._read_to = until
-        return Marks(until, found.topic_ids).to_json()
+            until = limited(limit.max_rows, begin.offsets, found.bounds, until)
+        end = begin.moved(until, found)
+        self._read_to = end.offsets
+        return end.to_json()
 
     def reportLatestOffset(self) -> dict[str, Any] | None:
         """How far everything could be read when Spark last asked, and the lag; for the query's progress."""
@@ -130,7 +132,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return []
         first, last = Marks.of_json(start), Marks.of_json(end)
         first = first.without(first.replaced(last.topic_ids))
-        wanted = ranges(first.offsets, last.offsets)
+        wanted = ranges(first.all, last.offsets)
         if wanted and self._seen is None:
             wanted = self._still_there(wanted, last)
         return planned(wanted, self._options)
@@ -145,12 +147,20 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @property
     def _listing(self) -> Listing:
         if self._clients is None:
-            self._clients = Listing(self._options.client, self._options.subscription)
+            options = self._options
+            self._clients = Listing(options.client, options.subscription, strict=options.fail_on_data_loss)
         return self._clients
 
     def _look(self, known: Marks = NOTHING) -> Holdings:
         self._seen = self._listing.holdings(known)
         return self._seen
+
+    def _tell_of(self, lost: dict[TopicPartition, str]) -> None:
+        """Raise, or warn of each once: a partition that is shorter than its mark is so at every look."""
+        fail = self._options.fail_on_data_loss
+        news = {key: what for key, what in lost.items() if fail or self._told.get(key) != what}
+        self._told = lost
+        report_losses(news, fail=fail)
 
     def _is_too_early(self, begin: Offsets, until: Offsets, limit: ReadLimit) -> bool:
         """Whether to wait for more (minOffsetsPerTrigger); as in Spark, a run's first batch is not held back."""
@@ -171,7 +181,7 @@ class KafkaEosStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """
         start = {(each.topic, each.partition): each.start for each in wanted}
         end = {(each.topic, each.partition): each.end for each in wanted}
-        found = self._look(Marks(start, last.topic_ids))
+        found = self._look(Marks(start, last.topic_ids, last.all))
         there = Holdings({key: held for key, held in found.bounds.items() if key in start}, found.topic_ids)
         told = lost(Marks(start, last.topic_ids), there)
         short = {key: offset for key, offset in end.items() if key in there.bounds and offset > there.bounds[key].end}

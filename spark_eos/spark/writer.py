@@ -8,6 +8,7 @@ there). No process lives as long as the run, so each batch is a run of its own i
 
 from __future__ import annotations
 
+import json
 import socket
 import uuid
 from collections.abc import Iterator, Sequence
@@ -15,19 +16,21 @@ from dataclasses import dataclass
 from time import monotonic
 
 import pyarrow as pa
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from spark_eos.errors import OptionError, SparkEosError, UsageError
 from spark_eos.options import SinkOptions
+from spark_eos.protocol.batch import BatchPlan
 from spark_eos.protocol.names import Run
+from spark_eos.protocol.replay import check_present
 from spark_eos.protocol.stats import Stopwatch
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.checkpoint import Checkpoint
 from spark_eos.spark.columns import check_columns
-from spark_eos.spark.context import BATCH_ID, QUERY_ID
-from spark_eos.spark.lanes import LaneJob, drain
+from spark_eos.spark.context import BATCH_ID, QUERY_ID, speculation
+from spark_eos.spark.deferred import Deferred
+from spark_eos.spark.lanes import LaneJob, drain, task_context
 from spark_eos.spark.logged import LoggedBatch
 from spark_eos.spark.report import batch_report, tell
 from spark_eos.spark.run import SinkRun
@@ -35,37 +38,57 @@ from spark_eos.spark.run import SinkRun
 SPARKS_OWN = {"checkpointlocation", "queryname", "path"}
 """Options of `writeStream` itself, which Spark hands to the format as well."""
 
-A_WRITE = LoggedBatch(['"a batch write"'])
-"""A batch write is batch 0 of a query of its own, and what it is made of is not asked."""
+A_WRITE = LoggedBatch({"0": json.dumps("a batch write")}, listings={"0": ""})
+"""A batch write is batch 0 of a query of its own, and what it is made of is not asked once it is whole."""
 
 
 @dataclass
 class LaneMessage(WriterCommitMessage):
-    """What a task tells `commit`; no report where the batch was sealed before."""
+    """What a task tells `commit`.
+
+    Args:
+        run: whose batch it is.
+        report: of the lane; None where the batch was sealed before, or the lane is deferred.
+        replay: some lanes had committed the batch before, so what they have now must be looked at as a whole.
+        deferred: a lane that is to be written once that is known.
+    """
 
     run: Run
-    report: LaneReport | None
+    report: LaneReport | None = None
+    replay: bool = False
+    deferred: Deferred | None = None
 
 
 @dataclass(frozen=True)
 class OpenBatch:
-    """A batch that is open: what its tasks get, or `skip` where there is nothing left to do."""
+    """A batch that is open: what its tasks get."""
 
     job: LaneJob
-    skip: bool
 
     def write(self, batches: Iterator[pa.RecordBatch]) -> LaneMessage:
-        """The body of a task."""
+        """The body of a task.
+
+        A batch that is half-committed comes back in lanes of which nobody knows how many there were. So lanes that
+        have committed it show here that they have the same rows, the others hand theirs on to `commit`, and only when
+        all have shown it are the others written.
+        """
+        _refuse_speculation()
+        job, plan = self.job, self.job.plan
         lower = (batch.rename_columns([name.lower() for name in batch.schema.names]) for batch in batches)
-        return LaneMessage(self.job.run, self.job.write(lower))
+        if plan.skip:
+            drain(lower)
+            return LaneMessage(job.run)
+        replay = plan.sealed or bool(plan.committed)
+        if replay and not plan.sealed and (lane := task_context().partitionId()) not in plan.committed:
+            return LaneMessage(job.run, replay=True, deferred=Deferred.of(job, lane, lower))
+        return LaneMessage(job.run, job.write(lower), replay)
 
 
 def open_batch(run: Run, batch: int, logged: LoggedBatch, options: SinkOptions) -> OpenBatch:
     """Take over, and decide what becomes of a batch; errors as of `QueryRun.open`."""
     sink = SinkRun(run, options, single=True)
     try:
-        plan = sink.open(batch, None, logged)
-        return OpenBatch(sink.job(batch, None, logged, plan), plan.skip)
+        return OpenBatch(sink.job(batch, None, logged, sink.open(batch, None, logged)))
     finally:
         sink.close()
 
@@ -73,22 +96,42 @@ def open_batch(run: Run, batch: int, logged: LoggedBatch, options: SinkOptions) 
 def seal_batch(
     messages: Sequence[WriterCommitMessage | None], batch: int, logged: LoggedBatch, options: SinkOptions
 ) -> None:
-    """Note that a batch is whole, when all of its tasks have told so; errors as of `QueryRun.seal`."""
+    """Note that a batch is whole, when all of its tasks have told so; errors as of `QueryRun.seal`.
+
+    Lanes that were deferred are written here first.
+    """
     told = [message for message in messages if isinstance(message, LaneMessage)]
+    deferred = [message.deferred for message in told if message.deferred is not None]
     reports = [message.report for message in told if message.report is not None]
-    if not reports:
-        # Sealed before, or a batch without partitions: Spark has run no task that could name the run.
-        return
-    run = told[0].run
-    sink = SinkRun(run, options, single=True)
+    if not reports and not deferred:
+        return  # sealed before
+    sink = SinkRun(told[0].run, options, single=True)
     watch = Stopwatch(monotonic)
-    watch.begin("seal")
     try:
-        sink.protocol.resume(batch)
-        sink.seal(batch, reports, len(messages), logged)
+        committed = sink.protocol.resume(batch, lanes=any(message.replay for message in told))
+        keep = options.on_replay_differs == "keep"
+        check_present(committed, reports, keep=keep)
+        watch.begin("lanes")
+        reports += [each.write() for each in deferred]
+        watch.begin("seal")
+        sink.seal(batch, reports, len(messages), logged, BatchPlan(committed=committed, keep=keep))
+    except SparkEosError as error:
+        raise error.at(told[0].run.query, batch) from error.__cause__
     finally:
         sink.close()
-    tell(batch_report(run, batch, reports, watch.stop(), logged.planned_at), None)
+    tell(batch_report(told[0].run, batch, reports, watch.stop(), logged.planned_at), None)
+
+
+def seal_without_lanes(run: Run, batch: int, logged: LoggedBatch, options: SinkOptions) -> None:
+    """The same of a batch without partitions, of which no task has told anything."""
+    sink = SinkRun(run, options, single=True)
+    try:
+        plan = sink.open(batch, 0, logged)
+        sink.protocol.compare(batch, plan, {})
+        if not plan.skip:
+            sink.seal(batch, [], 0, logged, plan)
+    finally:
+        sink.close()
 
 
 def new_run(query: str, checkpoint: str) -> Run:
@@ -116,23 +159,28 @@ class KafkaEosStreamWriter(DataSourceStreamArrowWriter):
 
     def _open(self) -> OpenBatch:
         checkpoint = Checkpoint(self._location)
-        query, batch = checkpoint.query_id(), checkpoint.newest()
-        run = new_run(self._options.query_id or query, query)
-        return open_batch(run, batch, checkpoint.logged(batch), self._options)
+        batch = checkpoint.newest()
+        return open_batch(self._new_run(checkpoint), batch, checkpoint.logged(batch), self._options)
+
+    def _new_run(self, checkpoint: Checkpoint) -> Run:
+        query = checkpoint.query_id()
+        return new_run(self._options.query_id or query, query)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LaneMessage:
         """One lane's attempt, in a task."""
         if self._opened is None:
             raise AssertionError("tasks get the writer that was opened")
         _check_identity(self._opened.job, self._location)
-        if self._opened.skip:
-            drain(iterator)
-            return LaneMessage(self._opened.job.run, None)
         return self._opened.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """All tasks have succeeded: seal."""
-        seal_batch(messages, batchId, Checkpoint(self._location).logged(batchId), self._options)
+        checkpoint = Checkpoint(self._location)
+        logged = checkpoint.logged(batchId)
+        if messages:
+            seal_batch(messages, batchId, logged, self._options)
+        else:
+            seal_without_lanes(self._new_run(checkpoint), batchId, logged, self._options)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         """Nothing to undo: lanes are aborted, or committed and skipped when the batch is run again."""
@@ -152,13 +200,15 @@ class KafkaEosWriter(DataSourceArrowWriter):
     def __init__(self, schema: StructType, given: dict[str, str]) -> None:
         self._options = SinkOptions.of(given, "write")
         _check(schema, self._options)
-        run = new_run(self._options.write_id or f"write-{uuid.uuid4().hex}", "write")
+        write = self._options.write_id or f"write-{uuid.uuid4().hex}"
+        # In a group of its own a write needs no other name; rows of version 2 tell nobody whose the group is.
+        run = new_run(write, f"write {write}" if self._options.group_id else "write")
         self._opened = open_batch(run, 0, A_WRITE, self._options)
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> LaneMessage:
         """One lane's attempt, in a task; nothing of a write that is whole already."""
-        if self._opened.skip:
-            return LaneMessage(self._opened.job.run, None)
+        if self._opened.job.plan.skip:
+            return LaneMessage(self._opened.job.run)
         return self._opened.write(iterator)
 
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
@@ -180,9 +230,7 @@ def _check(schema: StructType, options: SinkOptions) -> None:
 
 def _check_identity(job: LaneJob, location: str | None) -> None:
     """Hold that the checkpoint that was read is the one Spark uses for this batch."""
-    context = TaskContext.get()
-    if context is None:
-        raise SparkEosError("a lane is written by a Spark task")
+    context = task_context()
     told = context.getLocalProperty(QUERY_ID), context.getLocalProperty(BATCH_ID)
     if told != (job.run.checkpoint, str(job.batch)):
         raise UsageError(
@@ -190,3 +238,9 @@ def _check_identity(job: LaneJob, location: str | None) -> None:
             f"batch {told[1]} of query {told[0]}",
             do="Give the query a checkpoint of its own, as a full URI if the path alone names another file system.",
         )
+
+
+def _refuse_speculation() -> None:
+    """Spark tells a format no settings on the driver, and tasks those that are set."""
+    if str(task_context().getLocalProperty("spark.speculation")).lower() == "true":
+        raise speculation()

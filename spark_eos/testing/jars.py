@@ -21,7 +21,7 @@ from pathlib import Path
 from spark_eos.errors import EmbeddedKafkaError
 
 KAFKA_VERSION = os.environ.get("SPARK_EOS_KAFKA_VERSION", "4.2.0")
-"""Not 4.3 or 4.4.0: those lose the markers of committed transactions, see docs/SINK.md, "What Kafka must hold"."""
+"""Not 4.3 or 4.4.0: those lose markers of committed transactions, see docs/SINK.md, "What Kafka must hold"."""
 MIN_JAVA = 17
 DOWNLOAD_TIMEOUT_S = 900
 

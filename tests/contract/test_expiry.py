@@ -13,6 +13,7 @@ from kafka_log import until
 from tests_support import QueryCalls, rows_of
 
 from spark_eos.errors import LedgerLost
+from spark_eos.protocol.batch import BatchLog
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.transaction import Outcome
 from spark_eos.testing import EmbeddedKafka
@@ -84,7 +85,7 @@ def test_a_run_whose_ids_are_all_forgotten_goes_on(without_ids):
 def test_a_batch_may_outlast_its_lease(without_ids):
     query, alive = without_ids["id-sealing"]
     reports = [query.lane(alive, 1, rows, lane, 2) for lane, rows in enumerate(two_lanes("cd", 1))]
-    alive.seal(1, 2, reports, {})
+    alive.seal(1, 2, reports)
     query.batch(query.run(), 2, two_lanes("ef", 2))
     assert query.values() == list("abcdef")
 
@@ -157,7 +158,7 @@ def test_a_lanes_row_forgotten_before_the_querys_costs_and_doubles_nothing(aged)
     query, batch = busy.query, busy.batch
     view = query.ledger.view(stable=True)
     assert (view.query.next_batch, view.lanes) == (batch, {})
-    busy.run.open(batch, 2, content="content")
+    busy.run.open(batch, 2, BatchLog("content"))
     query.lane(busy.run, batch, two_lanes("cd", 1)[0], 0, 2, content="content")
     reports = query.batch(query.run(), batch, two_lanes("cd", 1))
     assert [report.outcome for report in reports] == [Outcome.SKIPPED, Outcome.COMMITTED]

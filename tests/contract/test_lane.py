@@ -20,6 +20,7 @@ from spark_eos.errors import (
     TopicMissing,
     TransactionAborted,
 )
+from spark_eos.protocol.batch import BatchPlan
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.positions import SourceRange
 from spark_eos.protocol.transaction import Outcome, Step
@@ -182,7 +183,8 @@ def test_rows_below_the_floor_are_dropped_and_counted_and_offsets_never_move_bac
     run = query.run()
     run.open(0, 1)
     stream = [rows_of("abcd", (source, 0, 3)), rows_of("xy", (source, 1, 0))]
-    report = query.lane(run, 0, stream, floor={(source, 0): 5, (source, 1): 9})
+    floor = {(source, 0): 5, (source, 1): 9}
+    report = query.lane(run, 0, stream, plan=BatchPlan(floor=floor, known=floor))
     assert (report.dropped, report.fingerprint.rows) == (4, 6)
     assert sorted(query.values()) == ["c", "d"]
     assert query.ledger.offsets([(source, 0), (source, 1)]) == {(source, 0): 7, (source, 1): 9}

@@ -8,6 +8,7 @@ import pytest
 from tests_support import rows_of
 
 from spark_eos.errors import BrokerUnreachable, Fenced, SparkEosError, Unconfirmed
+from spark_eos.protocol.batch import BatchLog
 from spark_eos.protocol.lease import TRIES
 
 
@@ -59,7 +60,7 @@ def failing_run(query, step: str, times: int = 1):
     failing = Failing(query, step, times)
     query.open = failing.open
     run = query.run("ours")
-    run.open(0, 1, content="0")
+    run.open(0, 1, BatchLog("0"))
     reports = [query.lane(run, 0, [rows_of("ab")], content="0")]
     failing.begin()
     return run, reports
@@ -68,7 +69,7 @@ def failing_run(query, step: str, times: int = 1):
 @pytest.mark.parametrize("step", ["commit_offsets", "commit"])
 def test_a_seal_that_fails_is_done_again_and_the_run_goes_on(query, source, step):
     run, reports = failing_run(query, step)
-    run.seal(0, 1, reports, {(source, 0): 5}, "0")
+    run.seal(0, 1, reports, BatchLog("0", ends={(source, 0): 5}))
     row = query.ledger.query()
     assert (row.next_batch, row.run) == (1, "ours")
     assert query.ledger.offsets([(source, 0)]) == {(source, 0): 5}
@@ -78,16 +79,16 @@ def test_a_seal_that_fails_is_done_again_and_the_run_goes_on(query, source, step
 
 def test_a_commit_that_is_fenced_though_nobody_has_signed_is_done_again_once(query):
     run, reports = failing_run(query, "begin", 1)
-    run.seal(0, 1, reports, {}, "0")
+    run.seal(0, 1, reports, BatchLog("0"))
     assert query.ledger.query().next_batch == 1
     run, reports = failing_run(query.but(query=query.query + "-2"), "begin", 2)
     with pytest.raises(Fenced):
-        run.seal(0, 1, reports, {}, "0")
+        run.seal(0, 1, reports, BatchLog("0"))
 
 
 def test_a_lease_that_can_not_be_taken_at_first_is_taken_in_the_end(query):
     run, reports = failing_run(query, "fence", TRIES - 1)
-    run.seal(0, 1, reports, {}, "0")
+    run.seal(0, 1, reports, BatchLog("0"))
     query.batch(run, 1, [[rows_of("cd")]], content="1")
     assert sorted(query.values()) == list("abcd")
 
@@ -95,11 +96,11 @@ def test_a_lease_that_can_not_be_taken_at_first_is_taken_in_the_end(query):
 def test_a_run_that_was_taken_over_meanwhile_leaves_its_successor_alone(query):
     run, reports = failing_run(query, "commit_offsets")
     newer = query.run("newer")
-    newer.open(0, 1, content="0")
+    newer.open(0, 1, BatchLog("0"))
     query.ledger.query()  # until the newer run's signature shows
     with pytest.raises(Fenced, match="run newer took over"):
-        run.seal(0, 1, reports, {}, "0")
-    newer.seal(0, 1, [query.lane(newer, 0, [rows_of("ab")], content="0")], {}, "0")
+        run.seal(0, 1, reports, BatchLog("0"))
+    newer.seal(0, 1, [query.lane(newer, 0, [rows_of("ab")], content="0")], BatchLog("0"))
     assert query.ledger.query().run == "newer"
     assert sorted(query.values()) == ["a", "b"]
 
@@ -110,21 +111,21 @@ def test_a_run_that_was_taken_over_while_it_took_its_lease_leaves_the_signature_
 
     def overtaken():
         run._lease.acquire = acquire
-        query.run("newer").open(0, 1, content="0")
+        query.run("newer").open(0, 1, BatchLog("0"))
         acquire()
 
     run._lease.acquire = overtaken
     with pytest.raises(Fenced, match="run newer took over"):
-        run.seal(0, 1, reports, {}, "0")
+        run.seal(0, 1, reports, BatchLog("0"))
     assert (query.ledger.query().run, query.ledger.query().next_batch) == ("newer", 0)
 
 
 def test_a_seal_that_never_comes_through_is_told_and_made_good_by_the_next_run(query):
     run, reports = failing_run(query, "commit_offsets", TRIES)
     with pytest.raises(BrokerUnreachable, match="batch 0"):
-        run.seal(0, 1, reports, {}, "0")
+        run.seal(0, 1, reports, BatchLog("0"))
     with pytest.raises(SparkEosError):
-        run.seal(0, 1, reports, {}, "0")
+        run.seal(0, 1, reports, BatchLog("0"))
     query.batch(query.run(), 0, [[rows_of("ab")]], content="0")
     assert query.ledger.query().next_batch == 1
     assert sorted(query.values()) == ["a", "b"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from copy_program import Copy
 from kafka_log import Log
 from proxy import Proxy, proxied_kafka
 from tests_support import Query
@@ -21,6 +22,14 @@ def query(kafka, topic, query_id) -> Query:
 def log(kafka, topic) -> Log:
     """A topic with one partition."""
     return Log(kafka.bootstrap_servers, topic())
+
+
+@pytest.fixture
+def copy(kafka, topic) -> Copy:
+    """Its input has records, its outputs are empty."""
+    made = Copy(kafka.bootstrap_servers, topic(2, name="in"), (topic(2, name="a"), topic(2, name="b")))
+    made.write(made.rows, made.source)
+    return made
 
 
 @pytest.fixture(scope="session")

@@ -5,95 +5,22 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import uuid
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import closing
 
 import pyarrow as pa
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient
+from copy_program import EACH, KEYS, Copy
 from kafka_log import until
 from tests_support import Query, rows_of
 
-from spark_eos.checker import CannotCheck, Findings, Watch, check
+from spark_eos.checker import CannotCheck, JavaReader, Watch, check
 from spark_eos.checker.reader import Reader
 from spark_eos.protocol.transaction import Step
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.testing import EmbeddedKafka
 
-KEYS, EACH = 6, 5
-Row = tuple[int, str, str]
-"""Partition, key and value."""
-
-
-@dataclass
-class Copy:
-    """An input with records, two empty outputs, and a program that copies: right unless a test makes it wrong."""
-
-    bootstrap: str
-    source: str
-    outputs: tuple[str, str]
-    group: str = field(default_factory=lambda: uuid.uuid4().hex)
-
-    @property
-    def rows(self) -> list[Row]:
-        return [(key % 2, f"k{key}", f"k{key}:{sequence}") for sequence in range(EACH) for key in range(KEYS)]
-
-    @contextmanager
-    def transaction(self) -> Iterator[Producer]:
-        settings = {"bootstrap.servers": self.bootstrap, "transactional.id": uuid.uuid4().hex, "linger.ms": 0}
-        producer = Producer(settings)
-        producer.init_transactions(10)
-        producer.begin_transaction()
-        yield producer
-
-    def send(self, producer: Producer, rows: list[Row], *topics: str) -> None:
-        for topic in topics or self.outputs:
-            for partition, key, value in rows:
-                producer.produce(topic, value, key, partition)
-        assert producer.flush(10) == 0
-
-    def write(self, rows: list[Row], *topics: str, commit: bool = True) -> None:
-        with self.transaction() as producer:
-            self.send(producer, rows, *topics)
-            producer.commit_transaction(10) if commit else producer.abort_transaction(10)
-
-    def done(self, offset: int = KEYS * EACH // 2) -> None:
-        """Commits this offset of both partitions of the input."""
-        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.group})
-        offsets = [TopicPartition(self.source, p, offset) for p in (0, 1)]
-
-        def committed() -> bool:
-            """False while the group's coordinator is on its way."""
-            try:
-                return bool(consumer.commit(offsets=offsets, asynchronous=False))
-            except KafkaException as error:
-                if not error.args[0].retriable():
-                    raise
-                return False
-
-        until(committed)
-        consumer.close()
-
-    def forget(self) -> None:
-        """Deletes the group."""
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
-        admin.delete_consumer_groups([self.group])[self.group].result(10)
-
-    def watch(self, **how: object) -> Watch:
-        return Watch(self.bootstrap, self.outputs, group=self.group, inputs=(self.source,), **how)
-
-    def check(self, watch: Watch | None = None, wait_s: float = 20) -> Findings:
-        return check(self.bootstrap, (self.source,), self.outputs, group=self.group, watch=watch, wait_s=wait_s)
-
-
-@pytest.fixture
-def copy(kafka, topic) -> Copy:
-    made = Copy(kafka.bootstrap_servers, topic(2, name="in"), (topic(2, name="a"), topic(2, name="b")))
-    made.write(made.rows, made.source)
-    return made
+READ = ("rows aborted or open", "rows seen by the live reader", "rows read by Java's client")
 
 
 def seen(watch: Watch) -> int:
@@ -108,12 +35,12 @@ def test_a_right_program_is_clean_with_aborts_in_between(copy: Copy) -> None:
             copy.done(start // 2)
         copy.done()
         until(lambda: seen(watch) == 2 * len(copy.rows))
-        findings = copy.check(watch)
+        findings = copy.check(watch, java_reader=JavaReader(copy.bootstrap))
     assert findings.anomalies == {}
     assert None not in findings.figures.values(), "all was looked at"
     assert findings.figures["input records"] == len(copy.rows)
-    counted = [findings.figures[label] for label in ("rows aborted or open", "rows seen by the live reader")]
-    assert counted == [2 * len(copy.rows)] * 2
+    counted = [findings.figures[label] for label in READ]
+    assert counted == [2 * len(copy.rows)] * 3
 
 
 def lost(copy: Copy) -> None:

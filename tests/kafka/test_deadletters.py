@@ -37,7 +37,7 @@ class Lanes:
         task = LaneTask(self.run.run, 0, 0, 1, attempt=0)
         letters = DeadLetters(self.dead_topic, task)
         ports = LanePorts(self.query.ledger, partial(self.query.factory.open, topics=self.known, letters=letters), 60.0)
-        return run_lane(task, map(self.query.to_topic, rows), ports, floor={}, before_step=before_step)
+        return run_lane(task, map(self.query.to_topic, rows), ports, before_step=before_step)
 
     def letters(self, isolation="read_committed"):
         return committed_messages(self.query.bootstrap, self.dead_topic, isolation)

@@ -230,10 +230,12 @@ def verify(secured: SecuredKafka, settings: Options, file: Path, *words: str) ->
 
 def test_the_check_logs_in_with_the_settings_of_a_file(secured: SecuredKafka, log: Log, tmp_path: Path) -> None:
     copied, file = ["--input", log.topic, "--output", secured.topic().topic], tmp_path / "client.properties"
-    done = verify(secured, secured.login("admin"), file, *copied, "--group", "no-group", "--watch", "0.5")
+    more = ["--group", "no-group", "--watch", "0.5", "--java-reader"]
+    done = verify(secured, secured.login("admin"), file, *copied, *more)
     assert (done.returncode, done.stderr) == (1, "")
     assert json.loads(done.stdout)["anomalies"] == {"uncovered": 1}
-    assert json.loads(done.stdout)["figures"]["rows seen by the live reader"] == 1
+    figures = json.loads(done.stdout)["figures"]
+    assert [figures["rows seen by the live reader"], figures["rows read by Java's client"]] == [1, 1]
 
     done = verify(secured, secured.login("admin", sasl_password=WRONG_PASSWORD), file, *copied)
     assert (done.returncode, done.stdout) == (2, "")

@@ -36,7 +36,7 @@ def test_a_row_that_comes_late_does_not_replace_the_next_seals(proxied, proxy, q
     run.open(0, 1)
     reports = [query.lane(run, 0, [rows_of("a")])]
     first = proxy.arm(Api.TXN_OFFSET_COMMIT, Effect.DELAY, seconds=4, containing=f"{query_id}-driver".encode())
-    run.seal(0, 1, reports, {})
+    run.seal(0, 1, reports)
     assert not first.over, "it came before the transaction that it was to hit"
     late.append(first)
     query.batch(run, 1, [[rows_of("b")]])

@@ -9,7 +9,8 @@ import pytest
 from tests_support import Query, rows_of
 
 from spark_eos.errors import TransactionAborted
-from spark_eos.protocol.driver import Policy, QueryRun
+from spark_eos.protocol.decide import Policy
+from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import Run, lane_transactional_id
 from spark_eos.protocol.transaction import Step
 

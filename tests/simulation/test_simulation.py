@@ -8,6 +8,7 @@ from simulate import QUICK, of_seeds
 from simulated_query import Checkpoint, Query
 from simulation import Bounds, Simulation, busy_query, seeded
 
+from spark_eos.protocol.batch import BatchLog
 from spark_eos.testing import SimulatedKafka
 from spark_eos.testing.simulated.brokers import Brokers
 from spark_eos.testing.simulated.network import Network, Request, T
@@ -60,7 +61,7 @@ def test_a_restart_straight_after_a_seal_does_not_take_the_row_of_before_for_the
     """Found by a seed: the look was refused as BatchAbandoned, with the advice to edit the checkpoint."""
     query = Query(SimulatedKafka(network=LateMarkers(Brokers())), Checkpoint.of(2, 1))
     first = query.run("first")
-    first.open(0, 1, content="content 0")
-    first.seal(0, 1, [query.attempt(first.run, 0, 0, 0, 1)], {}, "content 0")
+    first.open(0, 1, BatchLog("content 0"))
+    first.seal(0, 1, [query.attempt(first.run, 0, 0, 0, 1)], BatchLog("content 0"))
     assert query.kafka.brokers.markers(), "the seal does not show yet"
-    assert not query.run("second").open(1, 1, content="content 1").skip
+    assert not query.run("second").open(1, 1, BatchLog("content 1")).skip

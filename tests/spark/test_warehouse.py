@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 
@@ -39,6 +40,11 @@ def ids(*numbers: int) -> list[str]:
 
 def checkpoint(pipeline: JobsPipeline) -> Path:
     return pipeline.folder / "checkpoint-warehouse"
+
+
+def renew(pipeline: JobsPipeline) -> None:
+    """The next run has a new checkpoint."""
+    shutil.rmtree(checkpoint(pipeline))
 
 
 def run_last_batch_again(pipeline: JobsPipeline) -> None:
@@ -100,6 +106,37 @@ def test_a_checkpoint_that_starts_before_the_tables_end_writes_nothing_twice(pip
     emit(pipeline, 5, 6)
     pipeline.store(columns=COLUMNS, checkpoint=newer, on_other_checkpoint="adopt")
     assert stored(pipeline) == ids(1, 2, 3, 4, 5, 6)
+
+
+@pytest.mark.parametrize("numbers", [(7,), (7, 8, 9, 10)], ids=["fewer", "as many"])
+def test_a_topic_that_is_new_to_the_table_is_read_from_its_start(pipeline, topic, numbers):
+    emit(pipeline, 1, 2, 3, 4)
+    pipeline.store(columns=COLUMNS)
+    pipeline.topics["refunds"] = topic(2, name="renamed")
+    emit(pipeline, *numbers)
+    renew(pipeline)
+    pipeline.store(columns=COLUMNS, on_other_checkpoint="adopt")
+    assert stored(pipeline) == ids(1, 2, 3, 4, *numbers)
+
+
+def test_a_topic_that_is_new_to_the_table_keeps_to_starting_offsets_and_the_refusals(pipeline, topic):
+    emit(pipeline, 1, 2, 3, 4)
+    pipeline.store(columns=COLUMNS)
+    pipeline.topics["refunds"] = renamed = topic(2, name="renamed")
+    emit(pipeline, 5, 6, 7, 8)
+    with pytest.raises(PySparkException, match="DataLoss"):  # the checkpoint has the old topic
+        pipeline.store(columns=COLUMNS)
+    renew(pipeline)
+    starts = json.dumps({renamed: {"0": 1, "1": -2}})
+    with pytest.raises(PySparkException, match="is written from checkpoint"):
+        pipeline.store(columns=COLUMNS, starting_offsets=starts)
+    assert stored(pipeline) == ids(1, 2, 3, 4)
+    pipeline.store(columns=COLUMNS, on_other_checkpoint="adopt")
+    assert stored(pipeline) == ids(1, 2, 3, 4, 5, 7, 8)
+    emit(pipeline, 9, 10)
+    renew(pipeline)
+    pipeline.store(columns=COLUMNS, on_other_checkpoint="adopt")
+    assert stored(pipeline) == ids(1, 2, 3, 4, 5, 7, 8, 9, 10), "on behind the rows of both"
 
 
 def test_what_kafka_has_deleted_before_a_checkpoint_was_adopted_is_told(pipeline):

@@ -11,7 +11,6 @@ from tests_support import Query
 
 from spark_eos.errors import UnsupportedError
 from spark_eos.spark.checkpoint import Checkpoint
-from spark_eos.spark.logged import UNKNOWN
 
 
 @pytest.fixture
@@ -69,10 +68,14 @@ def test_a_checkpoint_is_read_from_a_relative_path(folder, monkeypatch):
     assert Checkpoint(folder.name).newest() == 10
 
 
-def test_what_an_offset_log_of_another_version_says_is_not_guessed(folder):
+def test_an_offset_log_of_version_2_is_read_and_one_of_an_unknown_version_is_refused(folder):
     log = folder / "offsets" / "10"
-    log.write_text(log.read_text().replace("v1", "v3"))
-    assert Checkpoint(str(folder)).logged(10) == UNKNOWN
+    _, metadata, *ends = log.read_text().splitlines()
+    log.write_text("\n".join(["v2", metadata, *(f"{name}:{end}" for name, end in enumerate(ends))]))
+    assert Checkpoint(str(folder)).logged(10).offsets == {("in", 0): 4}
+    log.write_text(log.read_text().replace("v2", "v3"))
+    with pytest.raises(UnsupportedError, match=r"has version v3, and this spark-eos reads v1 and v2"):
+        Checkpoint(str(folder)).logged(10)
 
 
 def test_a_checkpoint_that_cannot_be_read_is_refused(tmp_path):

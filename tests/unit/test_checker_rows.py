@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from spark_eos.checker import Entry
 from spark_eos.checker.findings import Findings
 from spark_eos.checker.judge import compare_seen
 from spark_eos.checker.rows import Rows, digest
@@ -45,3 +46,19 @@ def test_a_partition_that_the_reader_never_got_is_missed() -> None:
 def test_digests_tell_keys_from_values_and_null_from_empty() -> None:
     records = [(None, None), (None, b""), (b"", None), (b"", b""), (b"ab", b"c"), (b"a", b"bc"), (b"abc", None)]
     assert len({digest(*record) for record in records}) == len(records)
+
+
+def test_digests_tell_headers_and_timestamps_from_each_other() -> None:
+    headers = [
+        [],
+        [("a", None)],
+        [("a", b"")],
+        [("", b"a")],
+        [("a", b"b")],
+        [("ab", b"")],
+        [("a", b"b"), ("c", b"")],
+        [("c", b""), ("a", b"b")],
+    ]
+    times = [None, -1, 0, 1, 10]
+    assert len({digest(b"k", b"1", each, time) for each in headers for time in times}) == len(headers) * len(times)
+    assert Entry("t", 0, 0, b"k", b"1", (("a", b"b"),), 10).digest == digest(b"k", b"1", [("a", b"b")], 10)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product
+from itertools import cycle, product
 
 import pytest
 
@@ -13,10 +13,20 @@ from spark_eos.errors import (
     Fenced,
     LedgerLost,
     OtherCheckpoint,
+    OtherQuery,
     ReplayDiffers,
     SplitChanged,
 )
-from spark_eos.protocol.decide import BATCH_TABLE, LANE_TABLE, BatchFacts, LaneFacts, Verb, decide_batch, decide_lane
+from spark_eos.protocol.decide import (
+    BATCH_TABLE,
+    LANE_TABLE,
+    BatchFacts,
+    LaneFacts,
+    Policy,
+    Verb,
+    decide_batch,
+    decide_lane,
+)
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow
 from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.positions import Fingerprint
@@ -26,15 +36,15 @@ BATCH = 7
 PRINT = Fingerprint(1, "d")
 
 
-def query_row(next_batch=BATCH, checkpoint="checkpoint", run="run", aligned=None, content="c", adoptions=0):
-    return QueryRow(next_batch, checkpoint, run, "then", 2, content, aligned, adoptions)
+def query_row(next_batch=BATCH, checkpoint="checkpoint", run="run", aligned=None, content="c", adoptions=0, query="q"):
+    return QueryRow(next_batch, checkpoint, run, "then", 2, content, aligned, adoptions, query=query)
 
 
 def lane_row(lane=0, next_batch=BATCH, checkpoint="checkpoint", lanes=2, content="c", adoptions=0):
     return LaneRow(lane, next_batch, checkpoint, "any", 0, lanes, PRINT, content, adoptions)
 
 
-BATCHES = (0, BATCH, BATCH + 1, BATCH + 2)
+BATCHES = (0, BATCH - 1, BATCH, BATCH + 1, BATCH + 2)
 CHECKPOINTS = ("checkpoint", "other")
 CONTENTS = ("c", "o")
 QUERY_ROWS = [
@@ -42,6 +52,7 @@ QUERY_ROWS = [
     *(query_row(*each) for each in product(BATCHES, CHECKPOINTS, ("run", "newer"), (None, True), CONTENTS)),
     *(query_row(n, content=None) for n in BATCHES),
     *(query_row(n, adoptions=1, aligned=a) for n, a in product(BATCHES, (True, False))),
+    *(query_row(n, checkpoint=c, query=q) for n, c, q in product(BATCHES, CHECKPOINTS, (None, "other"))),
 ]
 LANE_ROWS = [
     None,
@@ -59,11 +70,12 @@ def lane_inputs():
 
 
 def batch_inputs():
-    policies = product((True, False), (True, False))
-    for batch, query, row, (lanes, content), (start, adopt) in product(
-        (0, BATCH), QUERY_ROWS, LANE_ROWS, CUTS, policies
-    ):
-        yield BatchFacts(RUN, batch, lanes, LedgerView(query, {0: row} if row else {}), start, adopt, content)
+    policies = [Policy(*each) for each in product((True, False), repeat=3)]
+    seen = [(again, previous) for again in (True, False) for previous in (None, "c", "o")]
+    for batch, query, row, (lanes, content) in product((0, BATCH), QUERY_ROWS, LANE_ROWS, CUTS):
+        view = LedgerView(query, {0: row} if row else {})
+        for policy, (again, previous) in zip(cycle(policies), seen * 4, strict=False):
+            yield BatchFacts(RUN, batch, lanes, view, policy, content, again, previous)
 
 
 @pytest.mark.parametrize(("table", "inputs"), [(LANE_TABLE, lane_inputs), (BATCH_TABLE, batch_inputs)])
@@ -110,9 +122,10 @@ def test_lane_cases(case, query, row, verb, error):
     assert type(decision.error) is error
 
 
-def decide(batch, query, *lanes, start=False, adopt=False, content="c"):
+def decide(batch, query, *lanes, start=False, adopt=False, content="c", again=False, previous=None, **policy):
     view = LedgerView(query, {row.lane: row for row in lanes})
-    return decide_batch(BatchFacts(RUN, batch, 2, view, start, adopt, content))
+    allowed = Policy(start, adopt, **policy)
+    return decide_batch(BatchFacts(RUN, batch, 2, view, allowed, content, again, previous))
 
 
 HALF = lane_row(next_batch=BATCH + 1)
@@ -165,7 +178,19 @@ BATCHES_DECIDED = [
         OtherCheckpoint,
     ),
     ("B12", decide(BATCH, query_row(), HALF), Verb.WRITE, type(None)),
-    ("B12", decide(BATCH, query_row(BATCH - 3)), Verb.WRITE, type(None)),
+    ("B14", decide(BATCH, query_row(BATCH - 3)), Verb.REFUSE, BatchAbandoned),
+    ("B14", decide(BATCH, query_row(BATCH - 1)), Verb.REFUSE, BatchAbandoned),
+    ("B14", decide(BATCH, query_row(BATCH - 1), adopt=True), Verb.REFUSE, BatchAbandoned),
+    ("B12", decide(BATCH, query_row(BATCH - 1), may_pass=True), Verb.WRITE, type(None)),
+    ("B9", decide(BATCH, query_row(BATCH - 1), lane_row(next_batch=BATCH), may_pass=True), Verb.REFUSE, BatchAbandoned),
+    ("B15", decide(BATCH, query_row(query="other")), Verb.REFUSE, OtherQuery),
+    ("B15", decide(0, query_row(query="other", checkpoint="other"), adopt=True), Verb.REFUSE, OtherQuery),
+    ("B12", decide(BATCH, query_row(query=None)), Verb.WRITE, type(None)),
+    ("B13", decide(BATCH, query_row(BATCH + 1), again=True), Verb.WRITE, type(None)),
+    ("B13", decide(BATCH, query_row(BATCH + 1, content="files:c")), Verb.WRITE, type(None)),
+    ("B7", decide(BATCH, query_row(), previous="o"), Verb.REFUSE, CheckpointBehind),
+    ("B6", decide(BATCH, query_row(), previous="o", adopt=True), Verb.ADOPT, type(None)),
+    ("B12", decide(BATCH, query_row(), previous="c"), Verb.WRITE, type(None)),
 ]
 
 

@@ -83,6 +83,42 @@ def test_a_deleted_topic_is_gone_and_not_replaced() -> None:
     assert "is gone" in lost(known, Holdings({}, {}))[A0]
 
 
+HIDDEN = Marks({A1: 4}, {"a": "id-a", "b": "id-b"}, {A0: 7, B0: 3})
+
+
+def test_hidden_partitions_wait_in_the_checkpoint() -> None:
+    text = json.dumps(HIDDEN.to_json())
+    assert text == (
+        '{"a": {"1": 4}, "topic ids": {"a": "id-a", "b": "id-b"}, "out of sight": {"a": {"0": 7}, "b": {"0": 3}}}'
+    )
+    assert Marks.of_json(json.loads(text)) == HIDDEN
+    assert HIDDEN.all == {A0: 7, A1: 4, B0: 3}
+    none_seen = Marks({}, {"b": "id-b"}, {B0: 3})
+    assert Marks.of_json(none_seen.to_json()) == none_seen
+
+
+def test_hidden_partitions_are_no_loss_until_they_are_back() -> None:
+    held = {A1: Bounds(0, 9, 9)}
+    assert lost(HIDDEN, Holdings(held, {"a": "id-a"})) == {}
+    back = Holdings({**held, B0: Bounds(0, 5, 5)}, {"a": "id-a", "b": "id-b"})
+    assert HIDDEN.back(back) == Marks({A1: 4, B0: 3}, HIDDEN.topic_ids, {A0: 7})
+    assert lost(HIDDEN, back) == {}
+    short = Holdings({**held, B0: Bounds(0, 2, 2)}, back.topic_ids)
+    assert "ends at 2" in lost(HIDDEN, short)[B0]
+    another = Holdings(back.bounds, {"a": "id-a", "b": "another"})
+    assert HIDDEN.back(another) == HIDDEN
+    assert HIDDEN.without({"b"}) == Marks({A1: 4}, {"a": "id-a"}, {A0: 7})
+    assert lost(HIDDEN, another) == {}
+
+
+def test_a_batch_moves_no_mark_back_and_loses_none() -> None:
+    start = Marks({A0: 10, A1: 4}, {"a": "id-a"})
+    now = Holdings({A0: Bounds(0, 8, 8), B0: Bounds(0, 2, 2)}, {"a": "id-a", "b": "id-b"})
+    assert start.moved({A0: 8, B0: 2}, now) == Marks({A0: 10, B0: 2}, now.topic_ids, {A1: 4})
+    # Not in the target of Trigger.AvailableNow, and seen all the same.
+    assert start.moved({B0: 2}, now).offsets == {A0: 10, B0: 2}
+
+
 def test_without_a_target_all_partitions_are_read_to_their_end() -> None:
     assert ends(HELD, None) == {A0: 100, A1: 50, B0: 0}
 

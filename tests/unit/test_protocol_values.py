@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
@@ -38,7 +39,9 @@ def test_ledger_rows_stay_far_below_kafkas_limit_for_metadata():
     assert max(len(QUERY.metadata()), len(LANE.metadata())) < 4096 / 8
 
 
-@pytest.mark.parametrize("metadata", ["", "not json", "[]", "{}", json.dumps({"v": 2}), json.dumps({"v": 1, "x": 0})])
+@pytest.mark.parametrize(
+    "metadata", ["", "not json", "[]", "{}", json.dumps({"v": 2}), json.dumps({"v": 4}), json.dumps({"v": 1, "x": 0})]
+)
 def test_rows_that_are_not_ours_or_newer_are_refused_by_name(metadata):
     for decode in (lambda: decode_query(1, metadata), lambda: decode_lane(0, 1, metadata)):
         with pytest.raises(LedgerUnreadable, match="partition"):
@@ -51,15 +54,45 @@ def test_lanes_to_fence_are_those_with_a_row_and_those_the_last_run_started():
     assert LedgerView(query=QUERY, lanes={9: LANE}).lanes_to_fence == 10
 
 
+def digest(*rows: int) -> bytes:
+    return b"".join(row.to_bytes(8, "little") for row in rows)
+
+
 def test_the_tally_joins_ranges_and_its_fingerprint_does_not_depend_on_how_rows_were_batched():
     one, two = Tally(), Tally()
-    one.add(3, [SourceRange("t", 0, 5, 7, 3)])
-    two.add(1, [SourceRange("t", 0, 7, 7, 1)])
-    two.add(2, [SourceRange("t", 0, 5, 6, 2)])
+    one.add(3, [SourceRange("t", 0, 5, 7, 3)], digest(1, 2, 3))
+    two.add(1, [SourceRange("t", 0, 7, 7, 1)], digest(1))
+    two.add(2, [SourceRange("t", 0, 5, 6, 2)], digest(2, 3))
     assert one.ranges == two.ranges == (SourceRange("t", 0, 5, 7, 3),)
     assert one.fingerprint == two.fingerprint
-    two.add(1, [SourceRange("t", 1, 0, 0, 1)])
+    two.add(1, [SourceRange("t", 1, 0, 0, 1)], digest(4))
     assert one.fingerprint != two.fingerprint
+
+
+def test_a_fingerprint_tells_other_rows_and_other_orders_and_only_other_rows_are_not_the_same():
+    def of(*rows: int) -> Fingerprint:
+        tally = Tally()
+        tally.add(len(rows), [SourceRange("t", 0, 0, 3, len(rows))], digest(*rows))
+        return tally.fingerprint
+
+    assert of(1, 2, 3, 4) != of(1, 2, 4, 3)
+    assert of(1, 2, 3, 4).same_rows(of(1, 2, 4, 3))
+    assert not of(1, 2, 3, 4).same_rows(of(1, 1, 2, 2))
+    assert not of(1, 2, 3, 4).same_rows(of(1, 2, 2, 4))
+    before = Fingerprint(4, of(1, 2, 3, 4).sources)  # of a ledger row of version 2
+    assert before.same_rows(of(1, 1, 2, 2))
+    assert not before.same_rows(of(1, 2, 3))
+
+
+def test_rows_of_version_2_are_still_read():
+    """As version 0.1 wrote them."""
+    query = '{"v":2,"checkpoint":"c","run":"r","since":"s","lanes":4,"content":null,"aligned":true,"adoptions":1'
+    query += ',"at_rest":true}'
+    found = decode_query(8, query)
+    assert (found.query, found.floor, found.has_floor, found.went_back) == (None, None, True, False)
+    assert not replace(found, adoptions=0).has_floor
+    lane = '{"v":2,"checkpoint":"c","run":"r","attempt":0,"lanes":2,"rows":3,"digest":"d","content":"x","adoptions":0}'
+    assert decode_lane(0, 8, lane).fingerprint == Fingerprint(3, "d", None, None)
 
 
 def test_offsets_to_commit_are_one_past_the_last_and_never_below_the_floor():

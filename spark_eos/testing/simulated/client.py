@@ -23,7 +23,7 @@ from spark_eos.kafka.deadletters import DeadLetters
 from spark_eos.kafka.topics import CREATE_IT, KnownTopics, Record, WritableRows
 from spark_eos.protocol.ledger import Row
 from spark_eos.protocol.ports import Rows
-from spark_eos.protocol.positions import Offsets, TopicPartition
+from spark_eos.protocol.positions import OURS, Offsets, TopicPartition
 from spark_eos.testing.simulated.answers import BrokerError, Code, Unanswered
 from spark_eos.testing.simulated.coordinator import Place
 from spark_eos.testing.simulated.group import Committed
@@ -121,7 +121,7 @@ class SimulatedTransaction:
     def commit_offsets(self, rows: Iterable[Row], offsets: Offsets) -> None:
         """Ledger rows and source offsets into the transaction."""
         found = {(self._client.ledger_topic, row.partition): Committed(row.next_batch, row.metadata()) for row in rows}
-        found |= {place: Committed(offset) for place, offset in offsets.items()}
+        found |= {place: Committed(offset, OURS) for place, offset in offsets.items() if self._topics.has(*place)}
         self._add(Api.ADD_OFFSETS, self._client.group)
         group, producer = self._network.brokers.group(self._client.group), self._fenced
         verify = partial(self._verify, producer, self._client.group)

@@ -87,6 +87,10 @@ class Group:
         """All that is committed now, whatever transactions are open."""
         return dict(self._committed)
 
+    def pending(self) -> set[TopicPartition]:
+        """Partitions with an offset in an open transaction."""
+        return {place for offsets in self._pending.values() for place in offsets}
+
     def fingerprint(self) -> int:
         """A hash of all that the group knows, but for when."""
         if self._changes != self._fingerprint[0]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from spark_eos.errors import TopicMissing
 from spark_eos.kafka.topics import CREATE_IT
-from spark_eos.protocol.positions import Offsets
+from spark_eos.protocol.positions import OURS, Offsets
 from spark_eos.testing.simulated.brokers import ID_EXPIRATION_S, Brokers
 from spark_eos.testing.simulated.client import TRIES, Client
 from spark_eos.testing.simulated.coordinator import Transaction
@@ -124,7 +124,7 @@ class SimulatedKafka:
     def committed(self, group: str) -> Offsets:
         """A group's committed offsets, ledger rows left out."""
         found = self.brokers.group(group).all()
-        return {place: each.offset for place, each in sorted(found.items()) if not each.metadata}
+        return {place: each.offset for place, each in sorted(found.items()) if each.metadata in ("", OURS)}
 
     def transactions(self) -> list[Transaction]:
         """Every transactional.id that the coordinator knows, with its state."""

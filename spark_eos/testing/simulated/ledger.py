@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from spark_eos.errors import BrokerUnreachable
 from spark_eos.protocol.ledger import LaneRow, LedgerView, QueryRow, decode_lane, decode_query
 from spark_eos.protocol.names import QUERY_PARTITION, lane_partition
-from spark_eos.protocol.positions import Offsets, TopicPartition
+from spark_eos.protocol.positions import OURS, Offsets, TopicPartition
 from spark_eos.testing.simulated.answers import BrokerError, Unanswered
 from spark_eos.testing.simulated.client import asked
 from spark_eos.testing.simulated.group import Committed
@@ -45,11 +45,26 @@ class SimulatedLedger:
         count = self._network.brokers.partitions(self._topic) or 0
         return self._read(range(count if lanes is None else min(count, lane_partition(lanes))), stable)
 
-    def offsets(self, keys: Iterable[TopicPartition]) -> Offsets:
-        """Committed offsets of source partitions, stable; 0 where nothing is committed."""
+    def offsets(self, keys: Iterable[TopicPartition], *, stable: bool = True) -> Offsets:
+        """Committed offsets of source partitions; 0 where nothing is committed."""
         wanted = sorted(keys)
-        found = self._fetch(wanted, stable=True)
+        found = self._fetch(wanted, stable) if wanted else {}
         return {key: found[key].offset if key in found else 0 for key in wanted}
+
+    def committed_by_others(self, keys: Iterable[TopicPartition]) -> list[TopicPartition]:
+        """Those source partitions whose offset was not committed by the connector."""
+        found = self._fetch(sorted(keys), stable=False)
+        return [place for place, each in sorted(found.items()) if each.metadata != OURS]
+
+    def hanging(self) -> list[int]:
+        """Lanes whose row is in an open transaction."""
+        pending = self._network.brokers.group(self._group).pending()
+        first = lane_partition(0)
+        return sorted(number - first for topic, number in pending if topic == self._topic and number >= first)
+
+    def members(self) -> int:
+        """Nobody subscribes here."""
+        return 0
 
     def close(self) -> None:
         """Nothing is open."""

@@ -17,16 +17,19 @@ from spark_eos.errors import TopicMissing, UnsupportedError
 from spark_eos.kafka.deadletters import DeadLetters
 from spark_eos.kafka.topics import CREATE_IT
 from spark_eos.options import BOOTSTRAP_SERVERS, SinkOptions
-from spark_eos.protocol.driver import BatchPlan, Policy, QueryRun
+from spark_eos.protocol.batch import BatchLog, BatchPlan
+from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.parallel import one_by_one
 from spark_eos.protocol.ports import BeforeStep, LanePorts
-from spark_eos.protocol.positions import Offsets
+from spark_eos.protocol.positions import Fingerprint, Offsets, Tally
 from spark_eos.protocol.stats import Stopwatch
 from spark_eos.protocol.transaction import LaneReport, run_lane, traced
 from spark_eos.spark.context import MicroBatch
+from spark_eos.spark.logged import LoggedBatch
 from spark_eos.spark.report import BatchReport, OnBatch, batch_report
 from spark_eos.spark.rows import ArrowRows
+from spark_eos.spark.run import policy_of
 from spark_eos.spark.sink import KafkaSink, RunWriter
 from spark_eos.testing.simulated.kafka import SimulatedKafka
 
@@ -88,26 +91,43 @@ class _InDriver:
         self._ledger = kafka.ledger(group, options.ledger_topic)
         timeout_s = int(options.client.get("transaction.timeout.ms", 60_000)) / 1000
         self._client = kafka.client(group, timeout_s, options.ledger_topic)
-        policy = Policy(options.on_missing_ledger == "start", options.adopts)
+        policy = policy_of(options)
         self._protocol = QueryRun(run, self._ledger, self._client.open, policy, self._shown_now, for_each=one_by_one)
 
     def write(self, batch: MicroBatch, rows: DataFrame, lanes: int | None) -> BatchReport | None:
         """See `RunWriter`."""
         watch = Stopwatch(self._kafka.now)
         watch.begin("open")
-        logged = batch.logged()
-        plan = self._protocol.open(batch.batch, lanes, lambda: self._there(logged.offsets), logged.content)
+        logged = self._log(batch.logged(stateful=self._options.adopts))
+        plan = self._protocol.open(batch.batch, lanes, logged)
         watch.begin("lanes")
         computed = _computed(rows)
         if plan.skip:
+            return None
+        if plan.sealed or plan.committed:
+            self._protocol.compare(
+                batch.batch, plan, {lane: self._fingerprint(rows) for lane, rows in computed.items()}
+            )
+        else:
+            batch.check_split()
+        if plan.sealed:
             return None
         reports = []
         for lane, found in computed.items():
             task = LaneTask(self.run, batch.batch, lane, len(computed), 0, logged.content)
             reports.append(self._write_lane(task, found, plan))
         watch.begin("seal")
-        self._protocol.seal(batch.batch, len(reports), reports, self._there(logged.offsets), logged.content)
-        return batch_report(self.run, batch.batch, reports, watch.stop(), logged.planned_at)
+        self._protocol.seal(batch.batch, len(reports), reports, logged, plan)
+        return batch_report(self.run, batch.batch, reports, watch.stop(), batch.logged().planned_at)
+
+    def _fingerprint(self, rows: bytes) -> Fingerprint:
+        tally = Tally()
+        for each in self._rows(rows):
+            tally.add(len(each), each.ranges(), each.digests())
+        return tally.fingerprint
+
+    def _rows(self, rows: bytes) -> Iterator[ArrowRows]:
+        return (ArrowRows(each, self._options.topic) for each in _unpacked(rows) if each.num_rows)
 
     def _write_lane(self, task: LaneTask, rows: bytes, plan: BatchPlan) -> LaneReport:
         for attempt in range(self._attempts):
@@ -125,12 +145,18 @@ class _InDriver:
         dead = self._options.deadletter_topic
         opens = partial(self._client.open, topics=self._topics, letters=DeadLetters(dead, mine) if dead else None)
         ports = LanePorts(self._ledger, opens, self._client.timeout_s, self._kafka.now)
-        stream = (ArrowRows(each, self._options.topic) for each in _unpacked(rows) if each.num_rows)
-        return run_lane(mine, stream, ports, floor=plan.floor, before_step=traced(mine, self._before_step))
+        step = traced(mine, self._before_step)
+        return run_lane(
+            mine, self._rows(rows), ports, before_step=step, floor=plan.floor, known=plan.known, keep=plan.keep
+        )
 
     def close(self) -> None:
         """See `RunWriter`."""
         self._protocol.close()
+
+    def _log(self, logged: LoggedBatch) -> BatchLog:
+        starts, ends = (self._there(offsets) for offsets in (logged.starts, logged.offsets))
+        return BatchLog(logged.content, logged.previous, starts, ends, logged.shared, logged.stateful)
 
     def _there(self, offsets: Offsets) -> Offsets:
         """Offsets of topics that these brokers have: a query may read from others."""
