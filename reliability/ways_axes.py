@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ways_faults import BEFORE, BETWEEN, POINTS, STEPS
-from ways_life import CONNECT, FOREACH, FORMAT, WAYS
+from ways_life import CONNECT, FOREACH, FORMAT, WAYS, WRITE
 from ways_pipelines import KAFKA, RATE, TABLE
 from ways_stateful import PIPELINES
 
@@ -24,8 +24,8 @@ NOTHING, CORES, SHUFFLE, AQE, PARTITIONS, CODE, OLDER, GROUP, QUERY = CHANGES = 
 )
 """What is different when the query is started again."""
 ROWS = (6, 9, 12)
-WAY_WEIGHTS = {FOREACH: 9, FORMAT: 9, CONNECT + FOREACH: 1, CONNECT + FORMAT: 1}
-"""How often a way is drawn: one in ten is in Spark Connect."""
+WAY_WEIGHTS = {FOREACH: 9, FORMAT: 9, WRITE: 2, CONNECT + FOREACH: 1, CONNECT + FORMAT: 1}
+"""How often a way is drawn."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,8 @@ class Combination:
         wrong = (
             connect and (not pipeline.connect or self.change == CORES),
             pipeline.use != "one" and self.way != FOREACH,
+            self.way == WRITE and (not pipeline.writes or self.early or self.positions),
+            self.way == WRITE and self.change in (PARTITIONS, OLDER, QUERY),
             pipeline.stateful and self.change == AQE,
             self.change in (SHUFFLE, AQE) and not pipeline.shuffles,
             self.change == PARTITIONS and pipeline.reads != KAFKA,

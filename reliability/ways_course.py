@@ -12,8 +12,8 @@ from pathlib import Path
 from ways_axes import CODE, OLDER, PARTITIONS, Combination
 from ways_faults import BETWEEN, HIT, Marks
 from ways_judge import Anomaly, amiss, beyond
-from ways_life import Fault, Life
-from ways_pipelines import FILE, RATE, TABLE, Chunks
+from ways_life import CONNECT, FOREACH, WRITE, Fault, Life
+from ways_pipelines import FILE, KAFKA, RATE, TABLE, Chunks
 from ways_setup import AGAIN, CHANGED, back_up, first_setup
 from ways_stateful import PIPELINES
 from ways_topics import Places
@@ -72,6 +72,7 @@ class Course:
         self._left_out: set[int] = set()
         self._once: dict[str, str] = {}
         self._table: tuple[int, ...] = ()
+        self._committed: dict[str, dict[int, int]] = {}
         self._own_ids = self._lets_through = self._torn = self._undone = False
 
     def run(self) -> None:
@@ -97,15 +98,21 @@ class Course:
             self._change()
             self._feed()
             self._settle()
+        self._all_committed()
+
+    @property
+    def _by_chunk(self) -> bool:
+        """Whether a start takes one chunk, and not all that there is."""
+        return self.pipeline.reads != KAFKA or self.combination.way == WRITE
 
     def _begin(self) -> None:
         """Two batches; and those that the function leaves out."""
         late = self.pipeline.use == "late"
         for _ in range(2):
             self._feed(left_out=late)
-            if self.pipeline.reads != "kafka":
+            if self._by_chunk:
                 self._settle(called=not late)
-        if self.pipeline.reads == "kafka":
+        if not self._by_chunk:
             self._settle(limit=self.combination.rows, called=not late)
         if self.pipeline.use == "left-out":
             self._feed(left_out=True)
@@ -122,7 +129,7 @@ class Course:
             self.places.feed_file(chunk)
         elif self.pipeline.reads == TABLE:
             self._table = tuple(chunk)
-        elif self.pipeline.reads != RATE:
+        elif self.pipeline.reads == KAFKA and self.combination.way != WRITE:
             self.places.feed(chunk)
             if self.combination.pipeline in ("union", "join-streams"):
                 self.places.feed_second(chunk, lag=self.combination.pipeline == "join-streams")
@@ -143,6 +150,8 @@ class Course:
             visible, done = self.places.visible(), self._done()
             error = self._live(self._life(limit, called))
             if error is None:
+                if self.combination.way == WRITE:
+                    self._live(self._life(limit, called))  # a whole write that is done again writes nothing
                 return self._judge()
             self._refused(error, visible, done)
         raise Anomaly(f"still refused after {STARTS} starts: {', '.join(self.refusals)}")
@@ -186,11 +195,13 @@ class Course:
             own_ids=self._own_ids,
             lets_through=self._lets_through,
             table=self._table,
+            chunk=(self._chunks[-1][0], self._chunks[-1][-1]) if self.combination.way == WRITE else (),
         )
 
     def _live(self, life: Life) -> str | None:
         self._once, self._table = {}, ()
         error = self.workers.run(self._now.master, life)
+        self._nothing_moved_back()
         options = {name: text for name, text in life.options.items() if not name.startswith("kafka.")}
         told = f"start on {self._now.master}, version {life.version}, {options}"
         self.tell(f"{told}: {'done' if error is None else 'WaysFault' if 'WaysFault' in error else error[-1500:]}")
@@ -223,6 +234,25 @@ class Course:
         if found:
             raise Anomaly(found)
 
+    def _nothing_moved_back(self) -> None:
+        """Hold that no committed offset of the source is below what it was."""
+        before, now = self._committed.get(self._group, {}), self._offsets()
+        if any(now.get(partition, -1) < offset for partition, offset in before.items()):
+            raise Anomaly(f"committed offsets moved back from {before} to {now}")
+        self._committed[self._group] = now
+
+    def _all_committed(self) -> None:
+        """Hold that at the end all offsets are committed; in Connect's foreachBatch rows' positions move them alone."""
+        if not self._by_chunk and self.combination.way != CONNECT + FOREACH and self._offsets() != self.places.ends():
+            raise Anomaly(f"committed offsets are {self._offsets()}, and the source ends at {self.places.ends()}")
+
+    @property
+    def _group(self) -> str:
+        return self._now.options.get("group.id", self._now.query_id)
+
+    def _offsets(self) -> dict[int, int]:
+        return {} if self._by_chunk else self.places.committed(self._group)
+
     def _wanted(self) -> list[list[str]]:
         chunks: Chunks = self._ticks() if self.pipeline.reads == RATE else self._chunks
         outputs = self.pipeline.outputs(chunks)
@@ -245,6 +275,11 @@ class Course:
     def undo(self) -> str:
         self._now, self._undone = self._before, True
         return "the newest checkpoint" if self.combination.change == OLDER else "set up as before"
+
+    def without(self, option: str) -> str:
+        self._before = self._before.but(options={n: v for n, v in self._before.options.items() if n != option})
+        self._now = self._now.but(options={n: v for n, v in self._now.options.items() if n != option})
+        return f"without {option}"
 
     def set_conf(self, name: str, value: str) -> str:
         self._before = self._before.but(conf=self._before.conf | {name: value})

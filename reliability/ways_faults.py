@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,10 +20,10 @@ from pyspark.sql.types import StructType
 from ways_life import Fault
 
 from spark_eos import KafkaSink
-from spark_eos.protocol.transaction import Outcome
+from spark_eos.protocol.transaction import LaneReport, Outcome
 from spark_eos.spark.run import SinkRun
 from spark_eos.spark.source import KafkaEosDataSource
-from spark_eos.spark.writer import KafkaEosStreamWriter
+from spark_eos.spark.writer import KafkaEosStreamWriter, KafkaEosWriter
 
 BEFORE, BETWEEN, AFTER, SEALED = "before", "between", "after", "sealed"
 """Of no lane's commit; of one lane's and the others'; of all lanes', not sealed; sealed, not in Spark's commit log."""
@@ -107,7 +107,7 @@ def sealing(fault: Fault, batch: int, wrote: bool, seal: Callable[[], Any]) -> N
         raise WaysFault(f"WaysFault: batch {batch} fails, {fault.point}")
 
 
-def _committed(reports: Sequence[Any]) -> bool:
+def _committed(reports: Iterable[LaneReport | None]) -> bool:
     return any(report is not None and report.outcome is Outcome.COMMITTED for report in reports)
 
 
@@ -134,15 +134,30 @@ class FaultySink:
 def faulty_ways_format(fault: Fault) -> type[KafkaEosDataSource]:
     """The data source `kafka-eos-faulty`, to be registered: faults in its tasks, and around its seals."""
 
-    class FaultyWriter(KafkaEosStreamWriter):
+    class FaultyStreamWriter(KafkaEosStreamWriter):
         def commit(self, messages: list[Any], batchId: int) -> None:
-            told = [getattr(message, "report", None) for message in messages]
-            sealing(fault, batchId, _committed(told), lambda: super(FaultyWriter, self).commit(messages, batchId))
+            seal = partial(super().commit, messages, batchId)
+            sealing(fault, batchId, _committed(map(_report, messages)), seal)
+
+    class FaultyWriter(KafkaEosWriter):
+        def commit(self, messages: list[Any]) -> None:
+            sealing(fault, 0, _committed(map(_report, messages)), partial(super().commit, messages))
 
     class FaultyFormat(faulty_format(LaneFault(fault))):  # type: ignore[misc]
         def streamWriter(self, schema: StructType, overwrite: bool) -> KafkaEosStreamWriter:
             writer = super().streamWriter(schema, overwrite)
+            writer.__class__ = FaultyStreamWriter
+            return writer
+
+        def writer(self, schema: StructType, overwrite: bool) -> KafkaEosWriter:
+            writer = super().writer(schema, overwrite)
+            opened = writer._opened
+            writer._opened = replace(opened, job=replace(opened.job, before_step=LaneFault(fault)))
             writer.__class__ = FaultyWriter
             return writer
 
     return FaultyFormat
+
+
+def _report(message: Any) -> LaneReport | None:
+    return getattr(message, "report", None)

@@ -6,10 +6,11 @@ import json
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-FOREACH, FORMAT = "foreachBatch", "format"
+FOREACH, FORMAT, WRITE = "foreachBatch", "format", "write"
+"""To write: a stream, in two ways; and `df.write`, a chunk by each."""
 CONNECT = "connect-"
 """Begins the name of a way in Spark Connect."""
-WAYS = (FOREACH, FORMAT, CONNECT + FOREACH, CONNECT + FORMAT)
+WAYS = (FOREACH, FORMAT, WRITE, CONNECT + FOREACH, CONNECT + FORMAT)
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ class Life:
         own_ids: whether each of two sinks has a query.id of its own.
         lets_through: whether the user's function lets the sink's errors through.
         table: numbers that are appended to a table first.
+        chunk: of a `df.write`: its first and last number; there is a write.id for each.
         fault: what goes wrong.
     """
 
@@ -72,6 +74,7 @@ class Life:
     own_ids: bool = False
     lets_through: bool = False
     table: tuple[int, ...] = ()
+    chunk: tuple[int, ...] = ()
     fault: Fault | None = None
 
     @property
@@ -86,7 +89,12 @@ class Life:
     def sink(self, suffix: str = "") -> dict[str, str]:
         """The options of a sink; `suffix` tells those of two apart."""
         own = {name: value + suffix if name == "group.id" else value for name, value in self.options.items()}
-        return self.kafka | {"query.id": self.query_id + suffix} | own
+        return self.kafka | self._id(suffix) | own
+
+    def _id(self, suffix: str) -> dict[str, str]:
+        if self.kind == WRITE:
+            return {"write.id": f"{self.query_id}-{self.chunk[0]}"}
+        return {"query.id": self.query_id + suffix}
 
     def but(self, **changes: Any) -> Life:
         return replace(self, **changes)
@@ -98,4 +106,4 @@ class Life:
     def from_json(cls, text: str) -> Life:
         given = json.loads(text)
         fault = Fault(**given["fault"]) if given["fault"] else None
-        return cls(**given | {"table": tuple(given["table"]), "fault": fault})
+        return cls(**given | {"table": tuple(given["table"]), "chunk": tuple(given["chunk"]), "fault": fault})

@@ -38,6 +38,7 @@ class Pipeline:
         lanes: whether a batch can have more than one with rows.
         use: how the user's function calls the sink, see `ways_uses.USES`; foreachBatch only, unless it is "one".
         connect: whether it is tried in Spark Connect, too.
+        writes: whether it is tried with `df.write`, too.
         conf: settings of its own.
     """
 
@@ -51,6 +52,7 @@ class Pipeline:
     by_batch: bool = False
     use: str = "one"
     connect: bool = False
+    writes: bool = False
     conf: dict[str, str] = field(default_factory=dict)
 
 
@@ -62,7 +64,10 @@ class Frames:
     life: Life
 
     def numbers(self, topic: str | None = None) -> DataFrame:
-        """A topic's records: number, topic, partition, offset."""
+        """A topic's records: number, topic, partition, offset; of a `df.write`, the numbers of its chunk."""
+        if self.life.chunk:
+            first, last = self.life.chunk
+            return self.spark.range(first, last + 1).select(F.col("id").cast("int").alias("number"))
         limit = {"maxOffsetsPerTrigger": str(self.life.limit)} if self.life.limit else {}
         options = self.life.kafka | limit | {"startingOffsets": "earliest", "subscribe": topic or self.life.source}
         read = self.spark.readStream.format("kafka-eos").options(**options).load()
@@ -140,11 +145,11 @@ def _stateless(frames: Frames) -> DataFrame:
 _BY_KEY = {"spark.sql.shuffle.partitions": "8"}
 
 STATELESS: dict[str, Pipeline] = {
-    "stateless": Pipeline(_stateless, each(), positions=True, connect=True),
+    "stateless": Pipeline(_stateless, each(), positions=True, connect=True, writes=True),
     "filtered": Pipeline(_filtered, _filtered_outputs, positions=True),
-    "exploded": Pipeline(_exploded, _many("-x", "-y"), positions=True, connect=True),
+    "exploded": Pipeline(_exploded, _many("-x", "-y"), positions=True, connect=True, writes=True),
     "repartition-number": Pipeline(
-        lambda frames: out(frames.numbers().repartition(4)), each(), positions=True, shuffles=True
+        lambda frames: out(frames.numbers().repartition(4)), each(), positions=True, shuffles=True, writes=True
     ),
     "repartition-key": Pipeline(
         lambda frames: out(frames.numbers().repartition("number")),
@@ -152,11 +157,12 @@ STATELESS: dict[str, Pipeline] = {
         positions=True,
         shuffles=True,
         connect=True,
+        writes=True,
         conf=_BY_KEY,
     ),
     "coalesce": Pipeline(lambda frames: out(frames.numbers().coalesce(2)), each(), positions=True, connect=True),
     "join-static": Pipeline(
-        _joined, each(lambda number: f"{number}:{KEYS[number % 5]}"), positions=True, shuffles=True
+        _joined, each(lambda number: f"{number}:{KEYS[number % 5]}"), positions=True, shuffles=True, writes=True
     ),
     "union": Pipeline(_united, _many("-l", "-r"), positions=True, connect=True),
     "self-union": Pipeline(_united_with_itself, _many("-l", "-r"), positions=True),

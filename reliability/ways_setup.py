@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ways_axes import AQE, CODE, CORES, GROUP, OLDER, QUERY, SHUFFLE, Combination
-from ways_life import CONNECT
+from ways_life import CONNECT, WRITE
 from ways_stateful import PIPELINES
 from ways_workers import CONNECT_MASTER
 
@@ -49,7 +49,8 @@ def first_setup(combination: Combination, query_id: str, folder: Path) -> Setup:
     conf = QUICK | SMALL | PIPELINES[combination.pipeline].conf
     conf |= {} if combination.aqe else {AQE_CONF: "false"}
     options = {"kafka.transaction.timeout.ms": TIMEOUT_MS}
-    options |= {"group.id": f"{query_id}-group"} if combination.change == QUERY else {}
+    shared = combination.change == QUERY or (combination.change == GROUP and combination.way == WRITE)
+    options |= {"group.id": f"{query_id}-group"} if shared else {}
     master = CONNECT_MASTER if combination.way.startswith(CONNECT) else MASTER
     return Setup(master, query_id, folder / "checkpoint", conf, options)
 
@@ -69,7 +70,8 @@ def _backup(setup: Setup) -> Path:
 
 def back_up(setup: Setup) -> None:
     """Copy the checkpoint as it is now."""
-    shutil.copytree(setup.checkpoint, _backup(setup))
+    if setup.checkpoint.exists():
+        shutil.copytree(setup.checkpoint, _backup(setup))
 
 
 CHANGED: dict[str, Callable[[Setup], Setup]] = {

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from confluent_kafka import Consumer, Producer, TopicPartition
-from confluent_kafka.admin import AdminClient, NewPartitions
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
 from ways_stateful import late
 
 from spark_eos.testing import EmbeddedKafka, wait_for_markers
@@ -79,8 +79,24 @@ class Places:
     def widen(self) -> None:
         """One more partition of the source, for what is fed from now on."""
         self.partitions = MORE_PARTITIONS
-        admin = AdminClient({"bootstrap.servers": self.bootstrap})
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
         admin.create_partitions([NewPartitions(self.source, self.partitions)])[self.source].result(PATIENCE_S)
+
+    def committed(self, group: str) -> dict[int, int]:
+        """The offsets of the source that a group has committed; without partitions that have none."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": group, "log_level": 0})
+        try:
+            asked = [TopicPartition(self.source, each) for each in range(self.partitions)]
+            found = consumer.committed(asked, PATIENCE_S)
+            return {each.partition: each.offset for each in found if each.offset >= 0}
+        finally:
+            consumer.close()
+
+    def ends(self) -> dict[int, int]:
+        """Where the source's partitions end."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, "log_level": 0})
+        asked = {TopicPartition(self.source, each): OffsetSpec.latest() for each in range(self.partitions)}
+        return {place.partition: found.result(PATIENCE_S).offset for place, found in admin.list_offsets(asked).items()}
 
     def visible(self) -> Counter[str]:
         """What a read_committed reader sees in the target, once no transaction is open there."""

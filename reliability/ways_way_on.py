@@ -9,7 +9,7 @@ from typing import Protocol
 
 from ways_axes import CODE, GROUP, QUERY, Combination
 from ways_judge import Anomaly
-from ways_life import CONNECT, FOREACH
+from ways_life import CONNECT, FOREACH, WRITE
 from ways_pipelines import Pipeline
 
 from spark_eos import errors
@@ -70,6 +70,9 @@ class Operator(Protocol):
     def undo(self) -> str:
         """Set it up as it was, the newest checkpoint included."""
 
+    def without(self, option: str) -> str:
+        """Leave an option of the sink out, from now on."""
+
     def set_conf(self, name: str, value: str) -> str:
         """A setting of Spark's session, from now on."""
 
@@ -119,6 +122,12 @@ def _old_group_or_started(operator: Operator, _: Refusal) -> str:
     return operator.with_once(START)
 
 
+def _as_before_or_own_group(operator: Operator, refusal: Refusal) -> str:
+    if operator.combination.way == WRITE:
+        return operator.without("group.id")
+    return _as_before(operator, refusal)
+
+
 def _set_up_as_it_says(operator: Operator, refusal: Refusal) -> str:
     setting = SETTING.search(refusal.text.partition("What to do:")[2])
     if not setting:
@@ -131,7 +140,7 @@ WAYS_ON: dict[str, Callable[[Operator, Refusal], str]] = {
     "ReplayDiffers": _as_before_or_kept,
     "CheckpointBehind": _as_before_or_adopted,
     "OtherCheckpoint": _as_before,
-    "OtherQuery": _as_before,
+    "OtherQuery": _as_before_or_own_group,
     "BatchAbandoned": _batch_run_again,
     "LedgerLost": _old_group_or_started,
     "SecondWrite": lambda operator, _: operator.with_own_ids(),

@@ -17,7 +17,7 @@ from typing import Any
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from ways_faults import faulty_ways_format
-from ways_life import FORMAT, Life
+from ways_life import FORMAT, WRITE, Life
 from ways_pipelines import Frames, Pipeline
 from ways_stateful import PIPELINES
 from ways_uses import USES
@@ -30,7 +30,7 @@ DELTA = "spark.sql.extensions"
 
 
 def run(spark: SparkSession, life: Life) -> None:
-    """Start a query, and wait for its end.
+    """Start a query (or a `df.write`), and wait for its end.
 
     Raises:
         Exception: what the query raised.
@@ -39,6 +39,9 @@ def run(spark: SparkSession, life: Life) -> None:
     if life.table:
         rows = spark.createDataFrame([(number,) for number in life.table], "number int")
         rows.coalesce(1).write.format("delta").mode("append").save(f"{life.folder}/table")
+    if life.kind == WRITE:
+        _frame(spark, life, pipeline).write.format(_format(spark, life)).mode("append").options(**life.sink()).save()
+        return
     query = _writer(spark, life, pipeline).trigger(availableNow=True).start()
     try:
         if not query.awaitTermination(LIMIT_S):
@@ -50,18 +53,22 @@ def run(spark: SparkSession, life: Life) -> None:
 
 
 def _writer(spark: SparkSession, life: Life, pipeline: Pipeline) -> Any:
-    rows = _finished(pipeline.build(Frames(spark, life)), life)
-    writer = rows.writeStream.outputMode(pipeline.mode).queryName(life.query_id)
+    writer = _frame(spark, life, pipeline).writeStream.outputMode(pipeline.mode).queryName(life.query_id)
     writer = writer.option("checkpointLocation", life.checkpoint)
     if life.kind != FORMAT:
         return writer.foreachBatch(USES[pipeline.use](life))
+    return writer.format(_format(spark, life)).options(**life.sink())
+
+
+def _format(spark: SparkSession, life: Life) -> str:
     if life.fault:
         spark.dataSource.register(faulty_ways_format(life.fault))
-    return writer.format("kafka-eos-faulty" if life.fault else "kafka-eos").options(**life.sink())
+    return "kafka-eos-faulty" if life.fault else "kafka-eos"
 
 
-def _finished(rows: DataFrame, life: Life) -> DataFrame:
+def _frame(spark: SparkSession, life: Life, pipeline: Pipeline) -> DataFrame:
     """With the sink's columns. Another version of the code gives another value to the same row."""
+    rows = pipeline.build(Frames(spark, life))
     value = F.concat(F.lit(f"v{life.version}|"), F.col("out")).alias("value")
     columns = [F.col("out").alias("key"), value, F.lit(life.target).alias("topic")]
     return rows.select(*columns, *([source_position()] if life.positions else []))
