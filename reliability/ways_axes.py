@@ -73,6 +73,11 @@ class Combination:
         return " ".join([f"{self.rows} rows", *told])
 
     @property
+    def cut_anew(self) -> bool:
+        """Whether an older copy of the checkpoint is started with smaller batches."""
+        return self.change == OLDER and self.early and not PIPELINES[self.pipeline].by_batch
+
+    @property
     def possible(self) -> bool:
         """Whether these choices go together."""
         pipeline = PIPELINES[self.pipeline]

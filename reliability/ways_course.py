@@ -16,7 +16,7 @@ from ways_life import CONNECT, FOREACH, WRITE, Fault, Life
 from ways_pipelines import FILE, KAFKA, RATE, TABLE, Chunks
 from ways_setup import AGAIN, CHANGED, back_up, first_setup
 from ways_stateful import PIPELINES
-from ways_topics import Places
+from ways_topics import IN_PARTITIONS, Places
 from ways_way_on import KEEP, Refusal, taken
 from ways_workers import Workers
 
@@ -90,7 +90,7 @@ class Course:
         self._change()
         if self.combination.early:
             self._feed()
-        self._settle()
+        self._settle(limit=IN_PARTITIONS if self.combination.cut_anew else 0)
         if not self.combination.early:
             self._feed()
             self._settle()

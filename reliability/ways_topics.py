@@ -14,7 +14,7 @@ from ways_stateful import late
 
 from spark_eos.testing import EmbeddedKafka, wait_for_markers
 
-PARTITIONS, MORE_PARTITIONS, OUT_PARTITIONS = 3, 4, 2
+IN_PARTITIONS, MORE_PARTITIONS, OUT_PARTITIONS = 3, 4, 2
 PATIENCE_S = 30.0
 
 
@@ -31,14 +31,14 @@ class Places:
     kafka: EmbeddedKafka
     folder: Path
     name: str
-    partitions: int = PARTITIONS
+    partitions: int = IN_PARTITIONS
     _waiting: list[int] = field(default_factory=list)
 
     def make(self, *, second: bool) -> None:
         """Create topics and folders."""
         (self.folder / "files").mkdir(parents=True)
         (self.folder / "marks").mkdir()
-        self.kafka.create_topic(self.source, PARTITIONS)
+        self.kafka.create_topic(self.source, IN_PARTITIONS)
         self.kafka.create_topic(self.target, OUT_PARTITIONS)
         if second:
             self.kafka.create_topic(self.second, OUT_PARTITIONS)
