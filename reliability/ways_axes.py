@@ -38,6 +38,7 @@ class Combination:
         hit: where the batch is hit, of POINTS.
         step: before which lanes fail, where they do.
         rows: of a chunk.
+        first: whether it is the query's first batch of all that is hit.
         early: whether the next chunk is fed before the restart, and not after it.
         aqe: whether adaptive execution is as it is by default, at first; else it is off in streams.
         positions: whether rows carry their source positions.
@@ -51,6 +52,7 @@ class Combination:
     hit: str = BETWEEN
     step: str = "write"
     rows: int = 6
+    first: bool = False
     early: bool = False
     aqe: bool = True
     positions: bool = False
@@ -66,7 +68,7 @@ class Combination:
     @property
     def details(self) -> str:
         """The smaller choices."""
-        flags = ("early", "positions", "other_sink", "second_way")
+        flags = ("first", "early", "positions", "other_sink", "second_way")
         told = [flag.replace("_", "-") for flag in flags if getattr(self, flag)]
         told += [] if self.aqe else ["no-aqe"]
         told += [f"at-{self.step}"] if self.hit in (BEFORE, BETWEEN) else []
@@ -95,6 +97,7 @@ class Combination:
             self.early and pipeline.reads == RATE,
             self.positions and not pipeline.positions,
             self.other_sink and self.pipeline != "two-sinks",
+            self.first and (self.change == OLDER or self.pipeline in ("late", "left-out")),
             # The function leaves out what was hit: there is nothing to be seen.
             self.pipeline == "swallow" and self.change == OLDER,
         )
@@ -125,5 +128,6 @@ def _any(rng: random.Random, pipelines: list[str]) -> Combination:
         step=rng.choices([*STEPS], [*STEPS.values()])[0],
         rows=rng.choice(ROWS),
         positions=positions,
+        first=rng.random() < 0.15,
         **flags | {"other_sink": flags["other_sink"] and pipeline == "two-sinks"},
     )

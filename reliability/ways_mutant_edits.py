@@ -40,7 +40,7 @@ HEALTHY_REFUSALS: dict[str, tuple[str, ...]] = {
     "swallowed": ("BatchAbandoned",),
     "swallowed-half": ("BatchAbandoned",),
     "other-group": ("LedgerLost",),
-    "shared-group": ("OtherQuery",),
+    "shared-group": ("OtherQuery", "OtherQuery"),
     "other-query": ("OtherQuery",),
 }
 """What the connector as it is refuses in them, in order."""
