@@ -9,16 +9,18 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from confluent_kafka import IsolationLevel, TopicPartition
+from confluent_kafka import Consumer, IsolationLevel, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
 from kafka_log import until
 from tests_support import Query, QueryCalls, committed_messages
 
 from spark_eos.protocol.parallel import one_by_one
 from spark_eos.protocol.ports import LanePorts
+from spark_eos.protocol.positions import Offsets
 from spark_eos.testing import EmbeddedKafka, SimulatedKafka, wait_for_markers
 from spark_eos.testing.broker import run_tool
 from spark_eos.testing.simulated.brokers import Brokers
+from spark_eos.testing.simulated.group import Committed
 from spark_eos.testing.simulated.kafka import SimulatedRecord
 from spark_eos.testing.simulated.network import Network, Request
 
@@ -70,6 +72,13 @@ class RealCluster:
 
     def delete_group(self, group: str) -> None:
         self._admin.delete_consumer_groups([group])[group].result(10)
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        """As another program does."""
+        settings = {"bootstrap.servers": self._bootstrap, "group.id": group, "enable.auto.commit": False}
+        consumer = Consumer(settings)
+        consumer.commit(offsets=[TopicPartition(*key, at) for key, at in offsets.items()], asynchronous=False)
+        consumer.close()
 
     def transactional_ids(self) -> list[str]:
         listed = run_tool("org.apache.kafka.tools.TransactionsCommand", ["--bootstrap-server", self._bootstrap, "list"])
@@ -143,6 +152,9 @@ class SimulatedCluster:
 
     def delete_group(self, group: str) -> None:
         self.kafka.delete_group(group)
+
+    def commit(self, group: str, offsets: Offsets) -> None:
+        self.kafka.brokers.group(group).commit({key: Committed(at) for key, at in offsets.items()})
 
     def transactional_ids(self) -> list[str]:
         return [each.id for each in self.kafka.transactions()]

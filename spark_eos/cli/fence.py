@@ -46,12 +46,15 @@ def fence(
     with told():
         asked = Asked.of(bootstrap_servers, query_id, group, ledger_topic, command_config)
         query, states = look(asked)
+        # A run that does not know how many lanes it starts notes as many as there may be: some of them have no state.
+        lanes = sorted({*range(query.lanes), *(each.lane for each in states)})
         if not (dry_run or yes):
-            typer.confirm(f"Fence query {query_id} with {len(states)} lanes?", abort=True, err=True)
-        ids = [driver_transactional_id(query_id), *(lane_transactional_id(query_id, each.lane) for each in states)]
+            typer.confirm(f"Fence query {query_id} with {len(lanes)} lanes?", abort=True, err=True)
+        ids = [driver_transactional_id(query_id), *(lane_transactional_id(query_id, lane) for lane in lanes)]
         if not dry_run:
             fence_all(asked, ids)
-        opened = [False, *(each.open for each in states)]
+        hanging = {each.lane for each in states if each.open}
+        opened = [False, *(lane in hanging for lane in lanes)]
         made = Table(
             title=f"query {query_id}: {'would fence' if dry_run else 'fenced'} {len(ids)}", title_justify="left"
         )

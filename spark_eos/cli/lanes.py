@@ -65,8 +65,9 @@ def lanes(
     with told():
         asked = Asked.of(bootstrap_servers, query_id, group, ledger_topic, command_config)
         query, states = look(asked)
-        found = {"query": asdict(query) | {"id": query_id}}
-        show(found | {"lanes": [asdict(each) for each in states]}, table(asked, query, states), as_json)
+        members = asked.cluster.members(asked.group)
+        found = {"query": asdict(query) | {"id": query_id}, "members": members}
+        show(found | {"lanes": [asdict(each) for each in states]}, table(asked, query, states, members), as_json)
 
 
 def look(asked: Asked) -> tuple[QueryRow, list[LaneState]]:
@@ -96,9 +97,12 @@ def _state(lane: int, row: LaneRow | None, query: QueryRow, is_open: bool) -> La
     return LaneState(lane, state, is_open, row.next_batch - 1, row.fingerprint.rows, row.run)
 
 
-def table(asked: Asked, query: QueryRow, states: list[LaneState]) -> Table:
+def table(asked: Asked, query: QueryRow, states: list[LaneState], members: int) -> Table:
     """The query as its title, a lane a row."""
-    made = Table(title=_title(asked, query, states), title_justify="left", title_style="")
+    title = _title(asked, query, states)
+    if members:
+        title += f"\ngroup {asked.group} has {members} members: another program commits source offsets to it"
+    made = Table(title=title, title_justify="left", title_style="")
     for name in ("lane", "last batch", "rows", "state", "run"):
         made.add_column(name, justify="right" if name in ("lane", "last batch", "rows") else "left")
     for each in states:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from contract_batches import Crash, both_lanes, crash_at, half_written, refused_before_anyone_is_disturbed
 from tests_support import rows_of
 
 from spark_eos.errors import (
@@ -19,32 +20,6 @@ from spark_eos.protocol.batch import BatchLog
 from spark_eos.protocol.lease import TRIES
 from spark_eos.protocol.names import driver_transactional_id
 from spark_eos.protocol.transaction import Outcome, Step
-
-
-class Crash(BaseException):
-    """The driver or a task is gone."""
-
-
-def crash_at(step):
-    def crash(reached):
-        if reached is step:
-            raise Crash
-
-    return crash
-
-
-def half_written(query, source, run=None, batch=0, lanes=2):
-    """A batch of which lane 0 is committed and lane 1 died before its commit."""
-    run = run or query.run()
-    run.open(batch, lanes)
-    query.lane(run, batch, [rows_of("ab", (source, 0, 0))], 0, lanes)
-    with pytest.raises(Crash):
-        query.lane(run, batch, [rows_of("cd", (source, 1, 0))], 1, lanes, before_step=crash_at(Step.COMMIT))
-    return run
-
-
-def both_lanes(source):
-    return [[rows_of("ab", (source, 0, 0))], [rows_of("cd", (source, 1, 0))]]
 
 
 @pytest.fixture
@@ -137,18 +112,6 @@ def test_a_run_that_takes_its_lease_while_another_signs_goes_on_with_its_batch_a
     assert (row.run, row.next_batch) == ("new", 2)
     with pytest.raises(Fenced, match="run new took over"):
         old.open(2, 1)
-
-
-def refused_before_anyone_is_disturbed(
-    query, error, batch, lanes=2, checkpoint="checkpoint", content="content", says="", **policy
-):
-    """A run that must refuse does so without fencing the run that is at work."""
-    before = (query.ledger.view(stable=True), query.values())
-    with pytest.raises(error, match=says) as raised:
-        query.run("refused", checkpoint, **policy).open(batch, lanes, BatchLog(content))
-    assert raised.value.do
-    assert (raised.value.query, raised.value.batch) == (query.query, batch)
-    assert (query.ledger.view(stable=True), query.values()) == before
 
 
 def test_a_later_batch_without_a_ledger_is_refused_unless_allowed(query, source):
@@ -355,6 +318,26 @@ def test_lanes_may_be_unknown_until_they_have_reported(query, source):
     row = query.ledger.query()
     assert (row.next_batch, row.lanes, row.at_rest) == (1, 2, True)
     assert query.run().open(0, None, BatchLog("0")).skip
+
+
+@pytest.mark.parametrize("lane", [5, 70])
+def test_a_lane_that_a_killed_run_left_open_is_fenced_though_nobody_knew_of_it(query, source, brokers, lane):
+    """Of a format. Lane 70 is beyond what is fenced without asking; its ledger row hangs."""
+    query.batch(query.run(), 0, both_lanes(source), content="0")
+    dead = query.run(single=True)
+    dead.open(1, None, BatchLog("1"))
+    query.ledger.ensure(lane + 1)
+    left = Step.FLUSH if lane == 5 else Step.COMMIT
+    with pytest.raises(Crash):
+        query.lane(dead, 1, [rows_of("e", (source, 0, 2))], lane, None, before_step=crash_at(left), content="1")
+    run = query.run(single=True)
+    plan = run.open(1, None, BatchLog("1"))
+    assert not any((plan.skip, plan.sealed, plan.committed))
+    brokers.settle(query.topic)
+    assert sorted(query.values()) == list("abcd")
+    reports = [query.lane(run, 1, rows, i, None, content="1") for i, rows in enumerate([[rows_of("e")], []])]
+    run.seal(1, 2, reports, BatchLog("1"))
+    assert sorted(query.values()) == list("abcde")
 
 
 def test_a_single_batch_can_not_be_sealed_once_another_run_has_signed(query, source):

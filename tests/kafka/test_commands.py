@@ -57,6 +57,7 @@ def half_written(query, source):
 def test_lanes_shows_the_ledger_and_what_is_open(half_written):
     found = answered(half_written, "lanes")
     assert (found["query"]["next_batch"], found["query"]["run"], found["query"]["lanes"]) == (1, "run-1", 2)
+    assert found["members"] == 0
     shown = [(each["lane"], each["batch"], each["rows"], each["state"], each["open"]) for each in found["lanes"]]
     assert shown == [(0, 1, 1, "committed, batch not sealed", False), (1, 0, 1, "sealed", True)]
     table = asked(half_written, "lanes").stdout

@@ -10,6 +10,7 @@ import pytest
 from tests_support import rows_of
 
 from spark_eos.errors import TransactionTooLong
+from spark_eos.protocol.batch import BatchPlan
 from spark_eos.protocol.transaction import Outcome, Step
 
 
@@ -19,7 +20,8 @@ def test_a_lane_tells_what_it_wrote_and_each_step_it_took(query, topic):
     key = pa.array(["schlüssel", None, "k"])
     source = topic(name="in")
     first = rows_of(["a", None, "ccc"], (source, 0, 4), key=key)
-    report = query.lane(run, 0, [first, rows_of(["dd"], (source, 0, 7))], floor={first.ranges()[0].key: 5})
+    plan = BatchPlan(floor={first.ranges()[0].key: 5})
+    report = query.lane(run, 0, [first, rows_of(["dd"], (source, 0, 7))], plan=plan)
     stats = report.stats
     # The first row is dropped; a null takes no bytes.
     assert (stats.rows, stats.bytes, report.dropped) == (3, len("ccc") + len("k") + len("dd"), 1)

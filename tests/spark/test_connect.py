@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+import shutil
 import socket
 import subprocess
 import sys
@@ -93,3 +95,22 @@ def test_what_is_wrong_is_said_by_name(connect):
     assert connect.values() == []
     assert connect.run() == ""
     assert connect.values() == ["a"]
+
+
+def test_an_older_copy_of_the_checkpoint_is_refused(connect, tmp_path):
+    """By foreachBatch nothing is known of the batch but its rows."""
+    connect.feed("a")
+    assert connect.run() == ""
+    backup = tmp_path / "backup"
+    shutil.copytree(connect.checkpoint, backup)
+    connect.feed("b")
+    assert connect.run() == ""
+    newest = connect.checkpoint.rename(tmp_path / "newest")
+    backup.rename(connect.checkpoint)
+    connect.feed("c")
+    assert re.search("CheckpointBehind|ReplayDiffers", connect.run())
+    assert sorted(connect.values()) == ["a", "b"]
+    shutil.rmtree(connect.checkpoint)
+    newest.rename(connect.checkpoint)
+    assert connect.run() == ""
+    assert sorted(connect.values()) == ["a", "b", "c"]

@@ -1,4 +1,4 @@
-"""An operator's bad days, both ways to write: each ends exact, or with a refusal that says how to go on.
+"""Failures and recovery, both ways to write: each ends exact, or with a refusal that says how to go on.
 
 docs/SINK.md lists them, each with its test here, in tests/contract/test_driver.py or in tests/contract/test_expiry.py.
 By foreachBatch they are run in `make test-large`: what decides is the same code. Of tests that differ in degree only

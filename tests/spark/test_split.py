@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
-from tests_support import Query
 
 STATELESS_AQE = "spark.sql.adaptive.streaming.stateless.enabled"
 CORES = "spark.sql.files.minPartitionNum"
@@ -171,27 +170,3 @@ def test_a_file_sources_older_checkpoint_is_refused(files, tmp_path):
     files.pipe.checkpoint = newest
     files.run()
     assert sorted(files.pipe.values()) == ["a", "b", "c"]
-
-
-def test_a_run_that_died_leaves_no_lane_that_nobody_knows(pipe):
-    """A format does not know how many lanes it starts: one more than ever is left open by a driver that is killed."""
-    pipe.way = "format"
-    pipe.feed("a")
-    pipe.run()
-    query = Query(pipe.bootstrap, pipe.query_id, pipe.target)
-    run = query.run(single=True)
-    run.open(2, None)
-    left = query.factory.open(f"{pipe.query_id}-70")
-    query.ledger.ensure(71)
-    transaction = left.__enter__()
-    transaction.fence()
-    transaction.begin()
-    from spark_eos.protocol.ledger import LaneRow
-    from spark_eos.protocol.positions import Fingerprint
-
-    row = LaneRow(70, 3, "other", "dead", 0, None, Fingerprint(1, "x"))
-    transaction.commit_offsets([row], {})
-    pipe.feed("b")
-    pipe.run()
-    assert sorted(pipe.values()) == ["a", "b"]
-    transaction.drop()
