@@ -10,6 +10,7 @@ combinations, and must come out clean. Exits with 1 if a mutant gets through, or
 from __future__ import annotations
 
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated
 
@@ -37,11 +38,13 @@ def differs(trial: str, result: Result) -> bool:
 
 def chosen(only: str | None) -> list[Mutant]:
     """The mutants of these names, with commas between; all for None. Then the connector as it is."""
-    every = {mutant.name: mutant for mutant in (*MUTANTS, HEALTHY)}
+    every = {mutant.name: mutant for mutant in MUTANTS}
     unknown = sorted(set(only.split(",") if only else ()) - every.keys())
     if unknown:
         raise typer.BadParameter(f"no mutant {', '.join(unknown)}; there are {', '.join(every)}")
-    return [every[name] for name in (only.split(",") if only else every)]
+    mutants = [every[name] for name in (only.split(",") if only else every)]
+    trials = dict.fromkeys(trial for mutant in mutants for trial in mutant.trials) if only else HEALTHY.trials
+    return [*mutants, replace(HEALTHY, trials=tuple(trials))]
 
 
 def main(*, only: Annotated[str | None, typer.Option(help="Mutants, with commas between.")] = None) -> None:
@@ -51,11 +54,11 @@ def main(*, only: Annotated[str | None, typer.Option(help="Mutants, with commas 
     for mutant in mutants:
         for trial, result in tried(mutant).items():
             told = result.told or f"{result.verdict} after {', '.join(result.refusals) or 'no refusal'}"
-            right.append(differs(trial, result) != (mutant is HEALTHY))
+            right.append(differs(trial, result) != (mutant.name == HEALTHY.name))
             table.add_row(mutant.name, mutant.what, TRIALS[trial].name, told)
             console.print(f"{mutant.name}, {trial}: {told}", style="dim")
     console.print(table)
-    count = sum(mutant is not HEALTHY for mutant in mutants)
+    count = len(mutants) - 1
     verdict = (
         "all noticed, and the connector is clean" if all(right) else "a mutant got through, or the connector did not"
     )
