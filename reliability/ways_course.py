@@ -122,10 +122,11 @@ class Course:
             self._settle(called=False)
 
     def _go_on_swallowing(self) -> None:
-        """Nobody notices at once that errors are swallowed; somebody does in the end."""
+        """Nobody notices at once that errors are swallowed; somebody does in the end, and more rows come."""
         self._live(self._life(0, True))
         self._nothing_beyond()
         self._lets_through = True
+        self._feed()
 
     def _feed(self, *, left_out: bool = False) -> None:
         rows, number = self.combination.rows, len(self._chunks)

@@ -38,7 +38,7 @@ def _in_short(name: str) -> object:
     return name if name in IN_SHORT else pytest.param(name, marks=pytest.mark.large)
 
 
-@pytest.mark.parametrize("name", map(_in_short, TRIALS))
+@pytest.mark.parametrize("name", [*map(_in_short, TRIALS)])
 def test_it_is_exact_or_refused_by_name_and_exact_by_the_way_on(world, name):
     result = world.tried(TRIALS[name])
     assert result.verdict != ANOMALY, result.told
@@ -46,7 +46,7 @@ def test_it_is_exact_or_refused_by_name_and_exact_by_the_way_on(world, name):
 
 
 @pytest.mark.large
-@pytest.mark.parametrize("name", MORE)
+@pytest.mark.parametrize("name", [*MORE])
 def test_more_ways_of_use(world, name):
     combination, refusals = MORE[name]
     result = world.tried(combination)
