@@ -9,7 +9,7 @@ export SPARK_LOCAL_IP := 127.0.0.1
 
 .DEFAULT_GOAL := help
 .PHONY: help machine install demo test test-unit test-simulation test-kafka test-spark test-spark41 test-fault test-large lint format bench bench-source \
-  bench-staging docs notebooks lock wheel archive FORCE simulate mutants fault soak scenarios clean
+  bench-staging docs notebooks lock wheel archive FORCE simulate mutants fault ways soak scenarios clean
 
 help: ## what can be made
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z0-9-]+):.*## (.*)/  make \1\t\2/' | expand -t 22
@@ -134,6 +134,9 @@ simulate: install ## the protocol on simulated brokers: searches to the end, and
 mutants: install ## connectors with one mistake each: the simulation and a real broker must notice them (ARGS="--only random-id")
 	$(BIN)/python reliability/mutants.py $(ARGS)
 	$(BIN)/python reliability/mutants.py --real $(ARGS)
+
+ways: install ## ways of use: pipelines, changes at a restart and faults, drawn from seeds (ARGS="--seeds 100", ARGS="--replay 17")
+	$(BIN)/python reliability/ways.py $(ARGS)
 
 fault: install ## the fault matrix: kills, stops and broker failures, each run checked (RUNS=25 ARGS="--only kill-before-init")
 	PYTHONPATH=jobs $(BIN)/python reliability/fault.py $(if $(RUNS),--runs $(RUNS)) $(ARGS)

@@ -18,7 +18,8 @@ DOCS = Path(__file__).parents[2] / "docs"
 
 
 @pytest.mark.parametrize(
-    ("page", "mark"), [("SOURCE.md", "options"), ("SINK.md", "options"), ("reliability.md", "faults")]
+    ("page", "mark"),
+    [("SOURCE.md", "options"), ("SINK.md", "options"), ("reliability.md", "faults"), ("reliability.md", "ways")],
 )
 def test_the_table_that_is_made_is_up_to_date(page, mark) -> None:
     text = (DOCS / page).read_text()
