@@ -135,8 +135,8 @@ mutants: install ## connectors with one mistake each: the simulation and a real 
 	$(BIN)/python reliability/mutants.py $(ARGS)
 	$(BIN)/python reliability/mutants.py --real $(ARGS)
 
-ways: install ## ways of use: pipelines, changes at a restart and faults, drawn from seeds (ARGS="--seeds 100", ARGS="--replay 17")
-	$(BIN)/python reliability/ways.py $(ARGS)
+ways: install ## ways of use: pipelines, changes at a restart and faults, drawn from seeds (SEEDS=100, ARGS="--replay 17")
+	$(BIN)/python reliability/ways.py $(if $(SEEDS),--seeds $(SEEDS)) $(ARGS)
 
 fault: install ## the fault matrix: kills, stops and broker failures, each run checked (RUNS=25 ARGS="--only kill-before-init")
 	PYTHONPATH=jobs $(BIN)/python reliability/fault.py $(if $(RUNS),--runs $(RUNS)) $(ARGS)
