@@ -64,7 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "aqe-unseen",
         "adaptive execution in a stream is not seen",
         ("aqe-foreachBatch",),
-        (Edit(CONTEXT, 'if "AdaptiveSparkPlan" in final and (', "if not final and ("),),
+        (Edit(CONTEXT, 'return "AdaptiveSparkPlan" in final and any(', "return not final and any("),),
     ),
     Mutant(
         "split-unchecked",

@@ -225,7 +225,8 @@ class KafkaTransaction:
         """
         topic = self._factory.ledger_topic
         ledger = [TopicPartition(topic, row.partition, row.next_batch, row.metadata()) for row in rows]
-        here = sorted((key, offset) for key, offset in offsets.items() if self._topics.has(*key))
+        # Of the ledger topic, which a subscribePattern may match, partition 0 is the query's row.
+        here = sorted((key, at) for key, at in offsets.items() if key[0] != topic and self._topics.has(*key))
         source = [TopicPartition(*key, offset, self._factory.mark) for key, offset in here]
         metadata = self._factory.group_metadata
 

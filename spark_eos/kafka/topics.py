@@ -90,7 +90,7 @@ class KnownTopics:
     def has(self, topic: str, partition: int) -> bool:
         """Whether these brokers have a partition: a source position may be of another cluster."""
         count = self._count(topic, partition)
-        return count is not None and partition < count
+        return count is not None and 0 <= partition < count
 
     def _looked_into(self, record: Record) -> SparkEosError | None:
         if record.topic is None:

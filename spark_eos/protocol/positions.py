@@ -96,6 +96,9 @@ class Tally:
         return Fingerprint(self.rows, sources, self._order.hexdigest(), f"{self._bag:016x}")
 
 
+LAST_OFFSET = (1 << 63) - 1
+"""A position may be anything that fits into its column."""
+
 OURS = "spark-eos"
 """Begins the metadata of the source offsets that this connector commits: see `mark_of`."""
 
@@ -109,7 +112,7 @@ def offsets_after(ranges: Iterable[SourceRange], floor: Mapping[TopicPartition, 
     """Offsets to commit once these ranges are processed: the largest one + 1, never below the floor."""
     after: Offsets = {}
     for each in ranges:
-        after[each.key] = max(after.get(each.key, floor.get(each.key, 0)), each.last + 1)
+        after[each.key] = max(after.get(each.key, floor.get(each.key, 0)), min(each.last + 1, LAST_OFFSET))
     return after
 
 

@@ -106,6 +106,15 @@ def split_changed(before: set[int | None], now: int | None) -> SplitChanged:
     )
 
 
+def at_work(query: str) -> SecondWrite:
+    """The error of a write that comes while another one by the same name is at work, in another thread."""
+    return SecondWrite(
+        "the sink is called while a call by the same query.id is at work, in another thread of this run",
+        do="Give each sink a query.id of its own, and call each once in a batch.",
+        query=query,
+    )
+
+
 def other_query(run: Run, owner: str) -> OtherQuery:
     """The error of a query whose group has another one's ledger."""
     return OtherQuery(
@@ -120,14 +129,22 @@ def second_write(lane: int, before: str, now: str) -> SecondWrite:
     return SecondWrite(
         f"this run has already written this batch: its lane {lane} {before} then, and {now} now. The sink was called "
         "twice in one batch, or two sinks have the same query.id",
-        do="Give each sink a query.id of its own (KafkaSink({..., 'query.id': 'refunds'}) and 'refunds-audit'), and "
-        "make each of them once. Or write all rows by one call: a row's column topic says where it goes. A new name is "
-        "past its first batch here: give it on.missing.ledger=start for one start.",
+        do="Give each sink a query.id of its own. The one that has written keeps its name, or its having none: under "
+        "another one it would write this batch again. The others get new ones, and if the query is past its first "
+        "batch, on.missing.ledger=start for one start. Or write all rows by one call: a row's column topic says where "
+        "it goes.",
     )
 
 
 def other_checkpoint(run: Run, owner: str) -> OtherCheckpoint:
     """The error of a run on another checkpoint than the query's owner."""
+    if run.checkpoint.startswith("write"):
+        return OtherCheckpoint(
+            f"the consumer group of write {run.query} has the ledger of another write, of a stream, or of a write by "
+            "an older version of spark-eos, which does not tell its name",
+            do="Give each write a group.id of its own, or leave the option out. If an older version has begun this "
+            "very write, finish it with that version.",
+        )
     return OtherCheckpoint(
         f"query id {run.query} belongs to checkpoint {owner}, and this run is on {run.checkpoint}",
         do="Give another query its own query.id. If the checkpoint was lost, set on.other.checkpoint=adopt (rows "

@@ -52,11 +52,12 @@ def check_columns(schema: StructType, options: SinkOptions) -> dict[str, DataTyp
         options: the sink's.
 
     Raises:
-        SchemaError: `value` is missing, or `topic` is and there is no option; a column that the sink does not know
-            (it would be lost without a word); a wrong type.
+        SchemaError: a column is there twice; `value` is missing, or `topic` is and there is no option; a column that
+            the sink does not know (it would be lost without a word); a wrong type.
         OptionError: on.other.checkpoint=adopt without the column source.
     """
     topic = options.topic
+    _refuse_doubles([field.name for field in schema])
     found = {field.name.lower(): field.dataType for field in schema}
     for name in ("value",) if topic else ("value", "topic"):
         if name not in found:
@@ -80,6 +81,16 @@ def check_columns(schema: StructType, options: SinkOptions) -> dict[str, DataTyp
             do="Add source_position() to the rows, or give the query a new query.id.",
         )
     return found
+
+
+def _refuse_doubles(names: list[str]) -> None:
+    lower = [name.lower() for name in names]
+    doubled = sorted({name for name in lower if lower.count(name) > 1})
+    if doubled:
+        raise SchemaError(
+            f"column {', '.join(doubled)} is there more than once (names are matched without regard to case)",
+            do="Select each of the sink's columns once.",
+        )
 
 
 def _same(one: DataType, other: DataType) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, Protocol
 
 from pyspark.sql import DataFrame, SparkSession
@@ -101,8 +102,9 @@ class ClassicBatch:
         if not found:
             raise UsageError(
                 "the sink was called outside a streaming query",
-                do="Hand it to writeStream.foreachBatch(...), or call it from your own foreachBatch function. A batch "
-                'DataFrame is written with df.write.format("kafka-eos").',
+                do="Hand it to writeStream.foreachBatch(...), or call it from your own foreachBatch function: in its "
+                "thread, or in a pyspark.InheritableThread. A batch DataFrame is written with "
+                'df.write.format("kafka-eos").',
             )
         return str(found)
 
@@ -121,8 +123,7 @@ class ClassicBatch:
         execution = query.lastExecution() if query is not None else None
         if execution is None:
             return
-        final = str(execution.executedPlan().toString()).split("== Initial Plan ==")[0]
-        if "AdaptiveSparkPlan" in final and ("ShuffleQueryStage" in final or "AQEShuffleRead" in final):
+        if _varies(str(execution.executedPlan().toString())):
             raise UnsupportedError(
                 "adaptive query execution shuffles this stream's batches (Spark does so since 4.1), and splits each "
                 "into as many lanes as its data and the cores suggest: a batch that is done again might have others",
@@ -153,6 +154,13 @@ class ClassicBatch:
         jvm: Any = self._context._jvm
         queries = self._session._jsparkSession.sharedState().activeStreamingQueries()
         return queries.get(jvm.java.util.UUID.fromString(self.checkpoint))
+
+
+def _varies(plan: str) -> bool:
+    """Whether an executed plan has a shuffle whose number of partitions AQE has chosen: not of repartition(n)."""
+    final = plan.split("== Initial Plan ==", maxsplit=1)[0]
+    shuffles = [line for line in final.splitlines() if re.search(r"(?<!Broadcast)Exchange ", line)]
+    return "AdaptiveSparkPlan" in final and any("REPARTITION_BY_NUM" not in line for line in shuffles)
 
 
 def _source_ends(entry: Any) -> SourceEnds:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import astuple
+from threading import Lock
 from time import monotonic
 from typing import Any, Protocol
 
@@ -17,6 +19,7 @@ from spark_eos.options import SinkOptions
 from spark_eos.protocol.names import Run
 from spark_eos.protocol.ports import BeforeStep
 from spark_eos.protocol.positions import Fingerprint
+from spark_eos.protocol.refusals import at_work
 from spark_eos.protocol.stats import Stopwatch
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.columns import sink_columns
@@ -26,6 +29,8 @@ from spark_eos.spark.report import BatchReport, OnBatch, batch_report, tell
 from spark_eos.spark.run import SinkRun
 
 log = logging.getLogger("spark_eos.sink")
+
+_lock = Lock()
 
 
 class KafkaSink:
@@ -72,7 +77,8 @@ class KafkaSink:
         if self.options.commit_scope == "batch":
             rows = rows.coalesce(1)
         lanes = batch.lanes(rows)
-        report = self._writer_of(batch).write(batch, rows, lanes)
+        with _alone(self.options.query_id or batch.checkpoint, batch.run):
+            report = self._writer_of(batch).write(batch, rows, lanes)
         if report is not None:
             tell(report, self._on_batch)
 
@@ -92,6 +98,29 @@ class KafkaSink:
         return _InTasks(run, self.options, self._before_step)
 
 
+_at_work: set[tuple[str, str]] = set()
+"""Query and run of each call of a sink in this process."""
+
+
+@contextmanager
+def _alone(query: str, run: str) -> Iterator[None]:
+    """Hold that no other thread writes by the same name: each would take the other's batch for its own.
+
+    Raises:
+        SecondWrite: one does.
+    """
+    key = query, run
+    with _lock:
+        if key in _at_work:
+            raise at_work(query)
+        _at_work.add(key)
+    try:
+        yield
+    finally:
+        with _lock:
+            _at_work.discard(key)
+
+
 class RunWriter(Protocol):
     """One run of one query: how its batches are written."""
 
@@ -108,7 +137,8 @@ class _InTasks:
     """The lanes are Spark's tasks: `mapInArrow`."""
 
     def __init__(self, run: Run, options: SinkOptions, before_step: BeforeStep | None) -> None:
-        self.run, self._before_step, self._adopts = run, before_step, options.adopts
+        self.run, self._before_step = run, before_step
+        self._adopts, self._one_lane = options.adopts, options.commit_scope == "batch"
         self._sink = SinkRun(run, options)
 
     def write(self, batch: MicroBatch, rows: DataFrame, lanes: int | None) -> BatchReport | None:
@@ -122,7 +152,7 @@ class _InTasks:
             rows.mapInArrow(_drained, "nothing int").collect()
         elif plan.sealed or plan.committed:
             self._sink.protocol.compare(batch.batch, plan, _compared(job, rows))
-        else:
+        elif not self._one_lane:
             batch.check_split()
         if plan.skip or plan.sealed:
             log.info("query %s, batch %d: sealed before, skipped", self.run.query, batch.batch)

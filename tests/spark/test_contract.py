@@ -103,6 +103,7 @@ def test_all_columns_arrive_whatever_case_their_names_have(either):
 
 WRONG = [
     (lambda p: p.rows().withColumn("amount", F.lit(1)), {}, r"does not know column amount"),
+    (lambda p: p.rows().select("*", F.lit("x").alias("VALUE")), {}, r"value.*more than once|AMBIGUOUS_REFERENCE"),
     (lambda p: p.rows().withColumn("topic", F.lit(None).cast("string")), {}, r"NullTopic.*lane 0.*has no topic"),
     (lambda p: p.rows().withColumn("partition", F.lit(9)), {}, r"PartitionOutOfRange.*names partition 9"),
     (lambda p: p.rows(), {"topic": "no-such-topic"}, r"TopicMissing.*no-such-topic does not exist"),

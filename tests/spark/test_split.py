@@ -145,6 +145,14 @@ def test_a_stream_that_adaptive_execution_splits_is_refused_and_goes_on_without(
     assert sorted(map(int, pipe.values())) == list(range(20))
 
 
+def test_a_shuffle_into_a_fixed_number_is_no_matter_for_adaptive_execution(pipe):
+    pipe.feed(range(20))
+    pipe.run(pipe.rows().repartition(3))
+    pipe.feed(range(20, 30))
+    pipe.run(pipe.rows().repartition("key"), **{"commit.scope": "batch"})
+    assert sorted(map(int, pipe.values())) == list(range(30))
+
+
 def test_a_half_committed_batch_of_a_shuffle_is_finished(both, conf):
     """Its rows may come in another order."""
     conf(**{STATELESS_AQE: "false"})

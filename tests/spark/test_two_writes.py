@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 
 import pytest
+from pyspark import InheritableThread
 from pyspark.errors import PySparkException
 from pyspark.sql import functions as F
 from tests_support import Query
@@ -162,6 +163,39 @@ def test_batches_that_a_function_leaves_out_go_on_where_that_is_asked_for(pipe):
         pipe.feed([fed])
         pipe.run(pipe.rows().where("value != 'x'"), sink=unless_empty)
     assert sorted(pipe.values()) == ["a", "b"]
+
+
+@pytest.mark.parametrize("sinks", ["no name", "the same"])
+def test_two_writes_at_once_by_one_name_are_refused_and_nothing_is_lost(pipe, topic, sinks):
+    audit = topic(name="audit")
+    no_name = {"kafka.bootstrap.servers": pipe.bootstrap}
+    one = KafkaSink(no_name)
+    two = one if sinks == "the same" else KafkaSink(no_name)
+
+    def write(df, batch):
+        failed: list[Exception] = []
+
+        def call(sink, rows):
+            try:
+                sink(rows, batch)
+            except Exception as error:
+                failed.append(error)
+
+        calls = [(one, df), (two, upper(df, audit))]
+        threads = [InheritableThread(target=call, args=each) for each in calls]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if failed:
+            raise failed[0]
+
+    pipe.feed("ab")
+    for _ in range(2):
+        with pytest.raises(PySparkException, match=r"SecondWrite"):
+            pipe.run(sink=write)
+    written = pipe.values() + values(pipe, audit)
+    assert sorted(written) in (["a", "b"], ["A", "B"], [])
 
 
 def test_one_sink_without_a_name_serves_two_queries_at_once(pipe, topic, tmp_path):

@@ -121,7 +121,7 @@ class SimulatedTransaction:
     def commit_offsets(self, rows: Iterable[Row], offsets: Offsets) -> None:
         """Ledger rows and source offsets into the transaction."""
         found = {(self._client.ledger_topic, row.partition): Committed(row.next_batch, row.metadata()) for row in rows}
-        found |= {place: Committed(offset, OURS) for place, offset in offsets.items() if self._topics.has(*place)}
+        found |= {place: Committed(offset, OURS) for place, offset in self._here(offsets)}
         self._add(Api.ADD_OFFSETS, self._client.group)
         group, producer = self._network.brokers.group(self._client.group), self._fenced
         verify = partial(self._verify, producer, self._client.group)
@@ -133,6 +133,10 @@ class SimulatedTransaction:
             group.commit_in_transaction(producer, found, verify)
 
         self._asked(Api.TXN_OFFSET_COMMIT, commit, shown)
+
+    def _here(self, offsets: Offsets) -> list[tuple[TopicPartition, int]]:
+        ledger = self._client.ledger_topic
+        return [(place, at) for place, at in offsets.items() if place[0] != ledger and self._topics.has(*place)]
 
     def commit(self) -> None:
         """Commit; `Unconfirmed` if no answer came."""

@@ -108,7 +108,7 @@ class _InDriver:
             self._protocol.compare(
                 batch.batch, plan, {lane: self._fingerprint(rows) for lane, rows in computed.items()}
             )
-        else:
+        elif self._options.commit_scope == "lane":
             batch.check_split()
         if plan.sealed:
             return None
