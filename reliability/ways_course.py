@@ -13,7 +13,7 @@ from ways_axes import CODE, OLDER, PARTITIONS, Combination
 from ways_faults import BETWEEN, HIT, Marks
 from ways_judge import Anomaly, amiss, beyond
 from ways_life import CONNECT, FOREACH, WRITE, Fault, Life
-from ways_pipelines import FILE, KAFKA, RATE, TABLE, Chunks
+from ways_pipelines import FILE, KAFKA, OF_TWO, RATE, TABLE, Chunks, by_sink
 from ways_setup import AGAIN, CHANGED, back_up, first_setup
 from ways_stateful import PIPELINES
 from ways_topics import IN_PARTITIONS, Places
@@ -266,7 +266,10 @@ class Course:
     def _wanted(self) -> list[list[str]]:
         chunks: Chunks = self._ticks() if self.pipeline.reads == RATE else self._chunks
         outputs = self.pipeline.outputs(chunks)
-        return [texts for number, texts in enumerate(outputs) if number not in self._left_out]
+        wanted = [texts for number, texts in enumerate(outputs) if number not in self._left_out]
+        if self.pipeline.use in OF_TWO:
+            return [part for texts in wanted for part in by_sink(texts)]
+        return wanted
 
     def _ticks(self) -> Chunks:
         """What Spark has made by itself, batch by batch."""

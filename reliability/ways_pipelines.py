@@ -185,3 +185,10 @@ USES: dict[str, Pipeline] = {
     }.items()
 }
 """What a user's function does with sinks."""
+OF_TWO = ("two-sinks", "two-sinks-one-id", "sink-twice")
+"""Of which each text ends with its sink: two queries in the end, which can be of different versions in a batch."""
+
+
+def by_sink(texts: Sequence[str]) -> list[list[str]]:
+    """A chunk's texts of OF_TWO, sink by sink."""
+    return [[text for text in texts if text.endswith(suffix)] for suffix in ("-a", "-b")]

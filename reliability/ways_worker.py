@@ -38,7 +38,7 @@ def run(spark: SparkSession, life: Life) -> None:
     pipeline = PIPELINES[life.pipeline]
     if life.table:
         rows = spark.createDataFrame([(number,) for number in life.table], "number int")
-        rows.coalesce(1).write.format("delta").mode("append").save(f"{life.folder}/table")
+        rows.repartition(3).write.format("delta").mode("append").save(f"{life.folder}/table")
     if life.kind == WRITE:
         _frame(spark, life, pipeline).write.format(_format(spark, life)).mode("append").options(**life.sink()).save()
         return
