@@ -59,7 +59,7 @@ class Checkpoint:
         metadata, ends = self._entry(batch)
         before = self._entry(batch - 1)[1] if batch and self._found(f"offsets/{batch - 1}") else {}
         found = listings(before, ends, self._text)
-        planned_at, initial = metadata["batchTimestampMs"] / 1000, initial_offsets(before, ends, self._text)
+        planned_at, initial = metadata["batchTimestampMs"] / 1000, {} if batch else initial_offsets(ends, self._text)
         return LoggedBatch(ends, planned_at, before, found, self._found("state"), initial)
 
     def _entry(self, batch: int) -> tuple[dict[str, Any], SourceEnds]:

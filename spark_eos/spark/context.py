@@ -147,7 +147,7 @@ class ClassicBatch:
         before = _source_ends(earlier.get()) if earlier is not None and earlier.isDefined() else {}
         files = HadoopFiles(self._session, str(query.resolvedCheckpointRoot()))
         found = listings(before, ends, files.read)
-        initial = initial_offsets(before, ends, files.read)
+        initial = {} if self.batch else initial_offsets(ends, files.read)
         return LoggedBatch(ends, planned_at, before, found, stateful and files.exists("state"), initial)
 
     def _query(self) -> Any:

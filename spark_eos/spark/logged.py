@@ -32,7 +32,7 @@ class LoggedBatch:
         before: where it starts: the entry before. Empty for a query's first batch.
         listings: of sources whose offsets do not define their rows: what does, as far as the checkpoint tells.
         stateful: the checkpoint has state.
-        initial: of a query's first batch, where Spark's own Kafka sources start.
+        initial: where its Kafka sources start, of a query's first batch.
     """
 
     sources: SourceEnds | None
@@ -78,20 +78,13 @@ class LoggedBatch:
     @property
     def starts(self) -> Offsets:
         """The start offsets of the sources that are Kafka; none of a topic that was created again meanwhile."""
-        if not self.before:
-            return self._begins()
         replaced = self._topic_ids(self.before) - self._topic_ids(self.sources or {})
         gone = {topic for topic, _ in replaced}
-        found = (offsets.items() for offsets in self._each_kafka(self.before))
-        return {key: offset for items in found for key, offset in items if key[0] not in gone}
-
-    def _begins(self) -> Offsets:
-        """Where a query's first batch starts: that of kafka-eos is empty, and Spark's own source keeps it apart."""
-        ours = {name: end for name, end in (self.sources or {}).items() if TOPIC_IDS in end}
         found: Offsets = {}
-        for offsets in self._each_kafka({**ours, **self.initial}):
+        for offsets in self._each_kafka(self.before or self.initial):
             for key, offset in offsets.items():
-                found[key] = min(offset, found.get(key, offset))
+                if key[0] not in gone:
+                    found[key] = min(offset, found.get(key, offset))
         return found
 
     @staticmethod
@@ -141,10 +134,13 @@ def listings(before: SourceEnds, ends: SourceEnds, read: ReadFile) -> dict[str, 
     return found
 
 
-def initial_offsets(before: SourceEnds, ends: SourceEnds, read: ReadFile) -> dict[str, str]:
-    """Where Spark's own Kafka sources start a query's first batch: they keep it in the checkpoint's `sources`."""
-    kafka = [name for name, end in ends.items() if not before and offsets_in_log(json.loads(end))]
-    found = {name: (read(f"sources/{name}/0") or "").split("\n")[-1] for name in kafka}
+def initial_offsets(ends: SourceEnds, read: ReadFile) -> dict[str, str]:
+    """Where a query's first batch starts, by source: that of kafka-eos has no rows, so it starts where it ends; Spark's
+    own Kafka source keeps its start in the checkpoint's `sources`."""
+    found: dict[str, str] = {}
+    for name, end in ends.items():
+        if offsets_in_log(json.loads(end)):
+            found[name] = end if TOPIC_IDS in end else (read(f"sources/{name}/0") or "").split("\n")[-1]
     return {name: text for name, text in found.items() if text.startswith("{")}
 
 

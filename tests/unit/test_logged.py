@@ -44,13 +44,12 @@ def test_a_batch_starts_where_the_one_before_ended_but_for_topics_that_were_crea
 
 def test_a_first_batch_starts_where_its_source_says() -> None:
     """That of kafka-eos is empty; Spark's own source keeps its start apart."""
-    ours = {"a": {"0": 5}, "topic ids": {"a": "id"}}
-    assert LoggedBatch(ends(ours)).starts == {("a", 0): 5}
-    sparks = ends({"a": {"0": 5}})
-    assert LoggedBatch(sparks).starts == {}
-    initial = initial_offsets({}, sparks, {"sources/0/0": 'v1\n{"a":{"0":2}}'}.get)
-    assert LoggedBatch(sparks, initial=initial).starts == {("a", 0): 2}
-    assert initial_offsets(sparks, sparks, {"sources/0/0": 'v1\n{"a":{"0":2}}'}.get) == {}
+    files = {"sources/0/0": 'v1\n{"a":{"0":2}}'}
+    ours, sparks = ends({"a": {"0": 5}, "topic ids": {"a": "id"}}), ends({"a": {"0": 5}})
+    assert LoggedBatch(ours, initial=initial_offsets(ours, files.get)).starts == {("a", 0): 5}
+    assert LoggedBatch(sparks, initial=initial_offsets(sparks, files.get)).starts == {("a", 0): 2}
+    assert LoggedBatch(sparks, initial=initial_offsets(sparks, {}.get)).starts == {}
+    assert LoggedBatch(ours).starts == {}
 
 
 def test_a_content_is_known_only_where_the_offsets_say_which_rows_there_are() -> None:
