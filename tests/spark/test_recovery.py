@@ -62,6 +62,18 @@ def test_a_lost_checkpoint_is_refused_and_adopted_from_earliest_and_from_group(w
     assert sorted(written.values()) == list("abcdefg")
 
 
+def test_a_checkpoint_that_starts_at_the_latest_offsets_is_not_adopted(written, tmp_path):
+    """What came while the query was down would never be read."""
+    written.feed("e", 0)
+    written.checkpoint = tmp_path / "new"
+    written.refused(
+        r"leaves out the source offsets .*startingOffsets=group", written.rows(startingOffsets="latest"), **ADOPT
+    )
+    written.checkpoint = tmp_path / "newer"
+    written.run(written.rows(startingOffsets="group", **{"kafka.group.id": written.query_id}), **ADOPT)
+    assert sorted(written.values()) == list("abcde")
+
+
 @pytest.mark.parametrize("batches", [1, pytest.param(10, marks=pytest.mark.large)])
 def test_a_checkpoint_restored_from_a_backup_is_refused_and_adopted(written, tmp_path, batches):
     backup = tmp_path / "backup"
