@@ -22,6 +22,7 @@ from spark_eos.cli.shared import (
 )
 from spark_eos.protocol.driver import LANES_AT_FIRST
 from spark_eos.protocol.ledger import LaneRow, QueryRow
+from spark_eos.protocol.names import in_group
 
 SEALED, AHEAD, NONE = "sealed", "committed, batch not sealed", "no rows yet"
 OPEN = "transaction open"
@@ -84,6 +85,9 @@ def look(asked: Asked) -> tuple[QueryRow, list[LaneState]]:
         ledger.close()
     if view.query is None:
         raise asked.unknown()
+    elsewhere = in_group(asked.query, "")
+    if (view.query.query or "").startswith(elsewhere):
+        raise asked.elsewhere((view.query.query or "").removeprefix(elsewhere))
     # A run that does not know how many lanes it starts notes as many as there may be.
     started = range(view.query.lanes if view.query.lanes != LANES_AT_FIRST else 0)
     numbers = sorted({*started, *view.lanes, *opened})

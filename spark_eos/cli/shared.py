@@ -73,6 +73,10 @@ class Asked:
             )
         return KafkaLedger(self.cluster, self.client, self.brokers, self.ledger_topic, self.group)
 
+    def elsewhere(self, group: str) -> OptionError:
+        """The error for a query whose ledger is in another group."""
+        return OptionError(f"the ledger of query {self.query} is in group {group}", do=f"Add --group {group}.")
+
     def unknown(self) -> OptionError:
         """The error for a query that has no row."""
         return OptionError(

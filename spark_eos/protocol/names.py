@@ -22,6 +22,11 @@ def driver_transactional_id(query: str) -> str:
     return f"{query}-driver"
 
 
+def in_group(query: str, group: str) -> str:
+    """What the group that has a query's id says of a query whose ledger is in another one."""
+    return f"{query} in group {group}"
+
+
 def lane_partition(lane: int) -> int:
     """Ledger partition of a lane's row."""
     return QUERY_PARTITION + 1 + lane

@@ -14,7 +14,7 @@ from spark_eos.errors import (
     SplitChanged,
 )
 from spark_eos.protocol.ledger import QueryRow
-from spark_eos.protocol.names import Run
+from spark_eos.protocol.names import Run, in_group
 
 _USE_THE_NEWEST = (
     "Use the newest checkpoint. If it is lost, start with this one or a new one, and on.other.checkpoint=adopt (rows "
@@ -116,7 +116,20 @@ def at_work(query: str) -> SecondWrite:
 
 
 def other_query(run: Run, owner: str) -> OtherQuery:
-    """The error of a query whose group has another one's ledger."""
+    """The error of a query whose group has another one's ledger, or whose ledger is in another group.
+
+    Args:
+        run: of the query.
+        owner: whose ledger it is, as of `in_group` where that is elsewhere.
+    """
+    if owner == run.query or owner.startswith(in_group(run.query, "")):
+        where = owner.removeprefix(in_group(run.query, "")) if owner != run.query else run.query
+        return OtherQuery(
+            f"the ledger of {run.query} is in consumer group {where}, and group.id names another one now",
+            do=f"Set group.id to {where} again (the query.id is the default). To move a stream on purpose, see that no "
+            "batch is half-written, and set on.missing.ledger=start for one start.",
+            query=run.query,
+        )
     return OtherQuery(
         f"the consumer group has the ledger of {owner}, and this is {run.query}: one group is one query's",
         do="Give each query (each write) a group.id of its own, or leave the option out.",

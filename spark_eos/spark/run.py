@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from datetime import datetime, timezone
 
 from spark_eos.kafka.admin import AT_WORK_TIMEOUT_S, Cluster
+from spark_eos.kafka.home import hold_home
 from spark_eos.kafka.ledger import KafkaLedger
 from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.options import SinkOptions
@@ -41,6 +42,7 @@ class SinkRun:
         self._topics = self._option("topic", options.topic)
         self._topics |= self._option("deadletter.topic", options.deadletter_topic)
         self._source_topics: dict[str, int] = {}
+        self._at_home = False
         self._group = options.group_id or run.query
         mark = mark_of(run.query)
         self._ledger = KafkaLedger(self._cluster, client, brokers, topic, self._group, mark=mark)
@@ -57,8 +59,20 @@ class SinkRun:
         return self._cluster.require([topic] if topic else [], f"the sink's option {name}")
 
     def open(self, batch: int, lanes: int | None, logged: LoggedBatch) -> BatchPlan:
-        """Decide what becomes of a batch; errors as of `QueryRun.open`."""
+        """Decide what becomes of a batch; errors as of `QueryRun.open`, and `OtherQuery`."""
+        self._hold_home()
         return self.protocol.open(batch, lanes, self.log_of(logged))
+
+    def _hold_home(self) -> None:
+        """Once in the life of a query that has a group of another name."""
+        if self._at_home or self._group == self.run.query:
+            return
+        self._ledger.ensure(1)
+        if self._ledger.view(stable=False, lanes=0).query is None:
+            options, brokers = self._options, self._factory.brokers
+            moves = options.on_missing_ledger == "start"
+            hold_home(options.client, brokers, options.ledger_topic, self._group, self.run, moves=moves)
+        self._at_home = True
 
     def job(
         self, batch: int, lanes: int | None, logged: LoggedBatch, plan: BatchPlan, before_step: BeforeStep | None = None

@@ -108,6 +108,28 @@ def test_batch_writes_in_one_group_are_refused(pipe):
     assert sorted(pipe.values()) == ["a", "b", "c"]
 
 
+@pytest.mark.parametrize("groups", [("a", None), (None, "a"), ("a", "b")])
+def test_another_group_in_the_middle_of_the_first_batch_is_refused(pipe, groups):
+    """Its ledger is empty, and the batch would look like that of a new query."""
+    one, two = ({"group.id": f"{pipe.query_id}-{name}"} if name else {} for name in groups)
+
+    def save(bad=None, **options):
+        given = {"kafka.bootstrap.servers": pipe.bootstrap, "topic": pipe.target, "write.id": pipe.query_id, **options}
+        frame = pipe.spark.range(0, 4, numPartitions=2).select(F.col("id").cast("string").alias("value"))
+        frame = frame.withColumn("partition", F.when(F.spark_partition_id() == bad, 99).cast("int"))
+        frame.write.format("kafka-eos").mode("append").options(**given).save()
+
+    with pytest.raises(PySparkException, match="PartitionOutOfRange"):
+        save(bad=1, **one)
+    before = pipe.values()
+    with pytest.raises(PySparkException, match=r"OtherQuery.*is in consumer group .*Set group\.id to"):
+        save(**two)
+    assert pipe.values() == before
+    save(**one)
+    save(**one)
+    assert sorted(pipe.values()) == list("0123")
+
+
 def swallowing(sink, fails):
     """As code that must not be written: an error of the sink is passed over."""
 
