@@ -64,7 +64,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "aqe-unseen",
         "adaptive execution in a stream is not seen",
         ("aqe-foreachBatch",),
-        (Edit(CONTEXT, 'return "AdaptiveSparkPlan" in final and any(', "return not final and any("),),
+        (Edit(CONTEXT, 'if "AdaptiveSparkPlan" in final else ()', "if not final else ()"),),
     ),
     Mutant(
         "split-unchecked",

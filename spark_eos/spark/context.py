@@ -157,10 +157,20 @@ class ClassicBatch:
 
 
 def _varies(plan: str) -> bool:
-    """Whether an executed plan has a shuffle whose number of partitions AQE has chosen: not of repartition(n)."""
+    """Whether an executed plan has a shuffle whose number of partitions AQE has chosen.
+
+    Not of repartition(n), nor of what is broadcast: a table that the stream is joined with.
+    """
     final = plan.split("== Initial Plan ==", maxsplit=1)[0]
-    shuffles = [line for line in final.splitlines() if re.search(r"(?<!Broadcast)Exchange ", line)]
-    return "AdaptiveSparkPlan" in final and any("REPARTITION_BY_NUM" not in line for line in shuffles)
+    broadcast: int | None = None
+    for line in final.splitlines() if "AdaptiveSparkPlan" in final else ():
+        prefix, node = re.match(r"([ :+-]*)(.*)", line).groups()  # type: ignore[union-attr]
+        if broadcast is not None and len(prefix) > broadcast:
+            continue
+        broadcast = len(prefix) if node.startswith(("BroadcastQueryStage", "BroadcastExchange")) else None
+        if node.startswith("Exchange ") and "REPARTITION_BY_NUM" not in node:
+            return True
+    return False
 
 
 def _source_ends(entry: Any) -> SourceEnds:

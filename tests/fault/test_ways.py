@@ -14,7 +14,7 @@ from ways_mutant_edits import HEALTHY_REFUSALS, TRIALS
 
 pytestmark = pytest.mark.timeout(240)
 
-IN_SHORT = {"aqe-foreachBatch", "code", "files-older", "second-write", "swallowed", "shared-group"}
+IN_SHORT = {"code", "files-older", "second-write"}
 """Of TRIALS; the others are in `make test-large`."""
 
 MORE = {

@@ -92,36 +92,36 @@ def test_a_half_committed_batch_that_is_split_by_other_cores_is_refused_and_goes
     assert sorted(files.pipe.values()) == lines(0, 16)
 
 
-def test_a_lane_that_was_committed_and_is_empty_now_is_noticed(both):
+def test_a_lane_that_was_committed_and_is_empty_now_is_noticed(either):
     """Its rows are in another lane: the lane itself would not look into the ledger."""
-    both.feed("ab", 0)
-    both.feed("cd", 1)
+    either.feed("ab", 0)
+    either.feed("cd", 1)
     bad = F.when(F.col("source.partition") == 1, 99).cast("int")
     with pytest.raises(PySparkException, match="PartitionOutOfRange"):
-        both.run(both.rows().withColumn("partition", bad))
-    before = both.values()
+        either.run(either.rows().withColumn("partition", bad))
+    before = either.values()
     assert sorted(before) == ["a", "b"]
-    both.refused("ReplayDiffers.*had 2 rows.*has no rows", both.rows().where("source.partition > 0"))
-    both.run()
-    assert sorted(both.values()) == list("abcd")
+    either.refused("ReplayDiffers.*had 2 rows.*has no rows", either.rows().where("source.partition > 0"))
+    either.run()
+    assert sorted(either.values()) == list("abcd")
 
 
 @pytest.mark.parametrize("rows", [pytest.param("swapped", marks=pytest.mark.large), "doubled"])
-def test_other_rows_with_equal_counts_and_ends_are_noticed(both, rows):
-    both.feed("abcd", 0)
-    both.feed("ef", 1)
+def test_other_rows_with_equal_counts_and_ends_are_noticed(either, rows):
+    either.feed("abcd", 0)
+    either.feed("ef", 1)
     bad = F.when(F.col("source.partition") == 1, 99).cast("int")
     with pytest.raises(PySparkException, match="PartitionOutOfRange"):
-        both.run(both.rows().withColumn("partition", bad))
-    assert sorted(both.values()) == list("abcd")
-    changed = both.rows()
+        either.run(either.rows().withColumn("partition", bad))
+    assert sorted(either.values()) == list("abcd")
+    changed = either.rows()
     if rows == "doubled":  # as many rows, with the same first and last position
         changed = changed.withColumn("value", F.expr("cast(replace(cast(value as string), 'c', 'b') as binary)"))
     else:
         changed = changed.withColumn("headers", F.expr("array(named_struct('key', 'h', 'value', cast('1' as binary)))"))
-    both.refused("ReplayDiffers", changed)
-    both.run()
-    assert sorted(both.values()) == list("abcdef")
+    either.refused("ReplayDiffers", changed)
+    either.run()
+    assert sorted(either.values()) == list("abcdef")
 
 
 def test_what_was_committed_is_kept_where_it_is_asked_for(either):
@@ -150,21 +150,25 @@ def test_a_shuffle_into_a_fixed_number_is_no_matter_for_adaptive_execution(pipe)
     pipe.run(pipe.rows().repartition(3))
     pipe.feed(range(20, 30))
     pipe.run(pipe.rows().repartition("key"), **{"commit.scope": "batch"})
-    assert sorted(map(int, pipe.values())) == list(range(30))
+    pipe.feed(range(30, 40))
+    table = pipe.spark.range(100).selectExpr("cast(id as string) as k").groupBy("k").count()
+    joined = pipe.rows().join(F.broadcast(table), F.col("key").cast("string") == F.col("k"))
+    pipe.run(joined.select("key", "value", "topic", "source"))
+    assert sorted(map(int, pipe.values())) == list(range(40))
 
 
-def test_a_half_committed_batch_of_a_shuffle_is_finished(both, conf):
+def test_a_half_committed_batch_of_a_shuffle_is_finished(either, conf):
     """Its rows may come in another order."""
     conf(**{STATELESS_AQE: "false"})
-    both.feed(range(40), 0)
-    both.feed(range(40, 80), 1)
-    rows = both.rows().repartition(4, "key")
+    either.feed(range(40), 0)
+    either.feed(range(40, 80), 1)
+    rows = either.rows().repartition(4, "key")
     bad = F.when(F.spark_partition_id() == 3, 99).cast("int")
     with pytest.raises(PySparkException, match="PartitionOutOfRange"):
-        both.run(rows.withColumn("partition", bad))
-    assert both.values()
-    both.run(rows)
-    assert sorted(map(int, both.values())) == list(range(80))
+        either.run(rows.withColumn("partition", bad))
+    assert either.values()
+    either.run(rows)
+    assert sorted(map(int, either.values())) == list(range(80))
 
 
 def test_a_file_sources_older_checkpoint_is_refused(some_files, tmp_path):

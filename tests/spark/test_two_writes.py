@@ -15,6 +15,10 @@ from spark_eos.errors import SparkEosError
 from spark_eos.testing import wait_for_markers
 
 
+def large(given):
+    return pytest.param(given, marks=pytest.mark.large)
+
+
 def values(pipe, topic) -> list[str]:
     wait_for_markers(pipe.bootstrap, topic)
     return Query(pipe.bootstrap, "any", topic).values()
@@ -39,7 +43,7 @@ def test_two_sinks_with_names_of_their_own_write_two_outputs(pipe, topic):
     assert values(pipe, audit) == list("ABCD")
 
 
-@pytest.mark.parametrize("sinks", ["one", "same name", "no name", "a new one each time"])
+@pytest.mark.parametrize("sinks", [*map(large, ("one", "same name")), "no name", large("a new one each time")])
 def test_a_second_write_that_cannot_be_told_from_the_first_is_refused(pipe, topic, sinks):
     audit = topic(name="audit")
     no_name = {"kafka.bootstrap.servers": pipe.bootstrap}
@@ -108,7 +112,7 @@ def test_batch_writes_in_one_group_are_refused(pipe):
     assert sorted(pipe.values()) == ["a", "b", "c"]
 
 
-@pytest.mark.parametrize("groups", [("a", None), (None, "a"), ("a", "b")])
+@pytest.mark.parametrize("groups", [large(("a", None)), large((None, "a")), ("a", "b")])
 def test_another_group_in_the_middle_of_the_first_batch_is_refused(pipe, groups):
     """Its ledger is empty, and the batch would look like that of a new query."""
     one, two = ({"group.id": f"{pipe.query_id}-{name}"} if name else {} for name in groups)
@@ -187,7 +191,7 @@ def test_batches_that_a_function_leaves_out_go_on_where_that_is_asked_for(pipe):
     assert sorted(pipe.values()) == ["a", "b"]
 
 
-@pytest.mark.parametrize("sinks", ["no name", "the same"])
+@pytest.mark.parametrize("sinks", ["no name", large("the same")])
 def test_two_writes_at_once_by_one_name_are_refused_and_nothing_is_lost(pipe, topic, sinks):
     audit = topic(name="audit")
     no_name = {"kafka.bootstrap.servers": pipe.bootstrap}
