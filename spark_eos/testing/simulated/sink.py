@@ -44,7 +44,7 @@ class SimulatedSink(KafkaSink):
 
     Spark computes each partition's rows in its tasks; the lanes are then written one after the other in the driver's
     process, where the simulated brokers are. What KafkaSink refuses, it refuses too; what a real broker or client alone
-    can refuse (a record too large, a wrong setting), it does not.
+    can refuse (a record too large, a wrong setting), and a changed group.id, it does not.
 
     Args:
         kafka: the brokers.
