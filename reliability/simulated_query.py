@@ -35,7 +35,8 @@ from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.parallel import one_by_one
 from spark_eos.protocol.ports import LanePorts
-from spark_eos.protocol.positions import Fingerprint, SourceRange, Tally, TopicPartition
+from spark_eos.protocol.positions import Fingerprint, SourceRange, TopicPartition
+from spark_eos.protocol.replay import fingerprint_of
 from spark_eos.protocol.transaction import LaneReport, Outcome, run_lane
 from spark_eos.testing.simulated.client import Client
 from spark_eos.testing.simulated.kafka import LEDGER_TOPIC, SimulatedKafka
@@ -116,10 +117,7 @@ class Checkpoint:
 
     def fingerprint(self, batch: int, lane: int) -> Fingerprint:
         """Of a lane of a batch."""
-        tally = Tally()
-        for rows in self.batches[batch][lane]:
-            tally.add(len(rows), rows.ranges(), rows.digests())
-        return tally.fingerprint
+        return fingerprint_of(self.batches[batch][lane])
 
     def values(self, batch: int) -> set[str]:
         """A batch's rows."""

@@ -58,6 +58,7 @@ _NO_SPLITS = Edit(
     "return {row.lanes for row in self._half_of_this if differ(row.lanes, self.lanes)}",
     "return set()",
 )
+_NO_GAPS = Edit(DECIDE, "and self.sealed < self.batch and not self.policy.may_pass", "and False")
 
 MUTANTS: tuple[Mutant, ...] = (
     Mutant(
@@ -109,7 +110,7 @@ MUTANTS: tuple[Mutant, ...] = (
         "passed-over",
         "a batch that was never written may be passed over",
         ("swallowed",),
-        (Edit(DECIDE, "and self.sealed < self.batch and not self.policy.may_pass", "and False"),),
+        (_NO_GAPS,),
     ),
     Mutant(
         "abandoned",
@@ -117,7 +118,7 @@ MUTANTS: tuple[Mutant, ...] = (
         ("swallowed-half",),
         (
             Edit(DECIDE, "return min(left, default=None)", "return None"),
-            Edit(DECIDE, "and self.sealed < self.batch and not self.policy.may_pass", "and False"),
+            _NO_GAPS,
         ),
     ),
     Mutant(

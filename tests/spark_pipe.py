@@ -110,6 +110,13 @@ class Pipe:
         return json.loads((self.checkpoint / "offsets" / str(batch)).read_text().splitlines()[-1])
 
 
+def half_commit(pipe):
+    """Partition 0's rows are committed, partition 1's can't be written: the batch ends in the middle."""
+    bad = F.when(F.col("source.partition") == 1, 99).cast("int")
+    with pytest.raises(PySparkException, match="PartitionOutOfRange"):
+        pipe.run(pipe.rows().withColumn("partition", bad))
+
+
 def wait_for(what: Callable[[], bool], seconds: float = 60) -> None:
     deadline = time.monotonic() + seconds
     while not what():

@@ -19,7 +19,8 @@ from spark_eos.protocol.decide import Policy
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.ports import LanePorts, OpenTransaction, QueryLedger, Transaction
-from spark_eos.protocol.positions import Fingerprint, Tally, offsets_after
+from spark_eos.protocol.positions import offsets_after
+from spark_eos.protocol.replay import fingerprint_of
 from spark_eos.protocol.transaction import LaneReport, run_lane
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.testing import wait_for_markers
@@ -37,14 +38,6 @@ def rows_of(values: Iterable[object], source: tuple[str, int, int] | None = None
         arrays["source"] = pa.array(places, SOURCE_TYPE)
     arrays |= columns
     return ArrowRows(pa.RecordBatch.from_pydict(arrays), None)
-
-
-def fingerprint(pieces: Iterable[ArrowRows]) -> Fingerprint:
-    """Of a lane with these rows."""
-    tally = Tally()
-    for rows in pieces:
-        tally.add(len(rows), rows.ranges(), rows.digests())
-    return tally.fingerprint
 
 
 def committed_values(bootstrap: str, topic: str, isolation: str = "read_committed") -> list[bytes]:
@@ -158,7 +151,7 @@ class QueryCalls:
         if plan.skip:
             return None
         if plan.sealed or plan.committed:
-            run.compare(batch, plan, {lane: fingerprint(map(self.to_topic, r)) for lane, r in enumerate(lanes)})
+            run.compare(batch, plan, {lane: fingerprint_of(map(self.to_topic, r)) for lane, r in enumerate(lanes)})
             if plan.sealed:
                 return None
         count = len(lanes)

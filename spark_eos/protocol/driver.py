@@ -39,8 +39,8 @@ from spark_eos.protocol.positions import (
     offsets_at_least,
 )
 from spark_eos.protocol.refusals import adoption_blind, ledger_lost, taken_over
-from spark_eos.protocol.replay import check_present, check_replay
-from spark_eos.protocol.reports import aligned_after, check_reports, went_back
+from spark_eos.protocol.replay import check_replay
+from spark_eos.protocol.reports import aligned_after, check_present, check_reports, went_back
 from spark_eos.protocol.transaction import LaneReport
 
 log = logging.getLogger("spark_eos.sink")

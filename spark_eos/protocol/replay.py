@@ -11,13 +11,21 @@ from collections.abc import Iterable, Mapping
 
 from spark_eos.errors import LedgerRefusal
 from spark_eos.protocol.ledger import LaneRow
-from spark_eos.protocol.positions import Fingerprint
+from spark_eos.protocol.ports import Rows
+from spark_eos.protocol.positions import Fingerprint, Tally
 from spark_eos.protocol.refusals import replay_differs, second_write
-from spark_eos.protocol.transaction import LaneReport, Outcome
 
 log = logging.getLogger("spark_eos.sink")
 
 NOTHING = Fingerprint(0, "")
+
+
+def fingerprint_of(pieces: Iterable[Rows]) -> Fingerprint:
+    """What a lane is made of that has these rows."""
+    tally = Tally()
+    for rows in pieces:
+        tally.add(len(rows), rows.ranges(), rows.digests())
+    return tally.fingerprint
 
 
 def check_replay(
@@ -49,16 +57,6 @@ def check_replay(
         if not keep or again:
             raise error.at(lane=lane)
         log.warning("lane %d is kept as it was committed (on.replay.differs=keep): %s", lane, error.what)
-
-
-def check_present(committed: Mapping[int, LaneRow], reports: Iterable[LaneReport], *, keep: bool) -> None:
-    """Hold that each lane that has committed the batch had rows: a lane without any does not look into the ledger.
-
-    Raises:
-        ReplayDiffers: one came back empty, or there is no such lane any more.
-    """
-    present = {report.lane for report in reports if report.outcome is not Outcome.EMPTY}
-    check_replay({lane: row for lane, row in committed.items() if lane not in present}, {}, keep=keep)
 
 
 def _differs(lane: int, row: LaneRow | None, now: Fingerprint, again: bool) -> LedgerRefusal:

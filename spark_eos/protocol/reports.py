@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 
 from spark_eos.errors import SparkEosError
+from spark_eos.protocol.ledger import LaneRow
 from spark_eos.protocol.positions import TopicPartition, is_aligned
-from spark_eos.protocol.transaction import LaneReport
+from spark_eos.protocol.replay import check_replay
+from spark_eos.protocol.transaction import LaneReport, Outcome
 
 
 def aligned_after(before: bool | None, reports: Sequence[LaneReport]) -> bool | None:
@@ -22,6 +24,16 @@ def aligned_after(before: bool | None, reports: Sequence[LaneReport]) -> bool | 
 def went_back(reports: Iterable[LaneReport], starts: Mapping[TopicPartition, int]) -> bool:
     """Whether a row carries a position from before its batch, as a window's may that is closed now."""
     return any(each.first < starts.get(each.key, 0) for report in reports for each in report.ranges)
+
+
+def check_present(committed: Mapping[int, LaneRow], reports: Iterable[LaneReport], *, keep: bool) -> None:
+    """Hold that each lane that has committed the batch had rows: a lane without any does not look into the ledger.
+
+    Raises:
+        ReplayDiffers: one came back empty, or there is no such lane any more.
+    """
+    present = {report.lane for report in reports if report.outcome is not Outcome.EMPTY}
+    check_replay({lane: row for lane, row in committed.items() if lane not in present}, {}, keep=keep)
 
 
 def check_reports(batch: int, lanes: int, reports: Iterable[LaneReport]) -> None:

@@ -14,7 +14,6 @@ attempt fences before it reads the ledger: what it then reads is final (KIP-98, 
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import astuple, dataclass, field
 from enum import Enum
@@ -28,10 +27,9 @@ from spark_eos.protocol.limit import time_limit
 from spark_eos.protocol.names import LaneTask
 from spark_eos.protocol.ports import BeforeStep, LaneLedger, LanePorts, Rows, Transaction
 from spark_eos.protocol.positions import Fingerprint, Offsets, SourceRange, Tally, TopicPartition, offsets_after
-from spark_eos.protocol.refusals import adoption_blind, replay_differs, taken_over
+from spark_eos.protocol.refusals import adoption_blind, taken_over
+from spark_eos.protocol.replay import check_replay
 from spark_eos.protocol.stats import LaneStats, Stopwatch
-
-log = logging.getLogger("spark_eos.sink")
 
 NO_OFFSETS: Mapping[TopicPartition, int] = MappingProxyType({})
 
@@ -166,7 +164,7 @@ class _Lane:
             if decision.error and not (self.keep and had_none):
                 raise decision.error
             if decision.verb is not Verb.WRITE:
-                return self._skip(None if had_none else row, stream)
+                return self._skip({self.task.lane: row} if row and not had_none else {}, stream)
             self._transact(transaction, stream, query.adoptions if query else 0)
             report = self._report(Outcome.COMMITTED)
         self.before_step(Step.REPORT)
@@ -215,15 +213,10 @@ class _Lane:
         self.dropped += len(rows) - len(kept)
         return kept
 
-    def _skip(self, row: LaneRow | None, stream: Iterator[Rows]) -> LaneReport:
+    def _skip(self, committed: Mapping[int, LaneRow], stream: Iterator[Rows]) -> LaneReport:
         for rows in stream:
             self._count(rows)
-        now = self.tally.fingerprint
-        if row is None or not row.fingerprint.same_rows(now):
-            error = replay_differs(f"had {row.fingerprint}" if row else "had no rows", f"has {now}")
-            if not self.keep:
-                raise error
-            log.warning("lane %d is kept as it was committed (on.replay.differs=keep): %s", self.task.lane, error.what)
+        check_replay(committed, {self.task.lane: self.tally.fingerprint}, sealed=True, keep=self.keep)
         return self._report(Outcome.SKIPPED)
 
     def _count(self, rows: Rows) -> None:

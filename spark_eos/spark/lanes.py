@@ -17,7 +17,8 @@ from spark_eos.kafka.producer import ProducerFactory
 from spark_eos.protocol.batch import BatchPlan
 from spark_eos.protocol.names import LaneTask, Run, lane_partition
 from spark_eos.protocol.ports import BeforeStep, LanePorts
-from spark_eos.protocol.positions import Fingerprint, Tally
+from spark_eos.protocol.positions import Fingerprint
+from spark_eos.protocol.replay import fingerprint_of
 from spark_eos.protocol.transaction import LaneReport, run_lane, traced
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.spark.staging import staged
@@ -112,12 +113,10 @@ class LaneJob:
 
     def compare(self, batches: Iterator[pa.RecordBatch]) -> tuple[int, Fingerprint] | None:
         """The lane that this task is and what it has now, where it must be what is committed; else None."""
-        lane, tally = task_context().partitionId(), Tally()
+        lane = task_context().partitionId()
         if not self.plan.sealed and lane not in self.plan.committed:
             return None
-        for rows in self._rows(batches):
-            tally.add(len(rows), rows.ranges(), rows.digests())
-        return lane, tally.fingerprint
+        return lane, fingerprint_of(self._rows(batches))
 
     def _rows(self, batches: Iterator[pa.RecordBatch]) -> Iterator[ArrowRows]:
         return (ArrowRows(batch, self.topic) for batch in batches if batch.num_rows)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
+from spark_eos.protocol.batch import BatchLog
 from spark_eos.protocol.positions import TOPIC_IDS, Offsets, TopicPartition, offsets_in_log
 
 ReadFile = Callable[[str], str | None]
@@ -55,7 +56,7 @@ class LoggedBatch:
         digest = hashlib.sha256("\n".join(told).encode()).hexdigest()[:16]
         return WITH_LISTINGS + digest if unclear else digest
 
-    @property
+    @cached_property
     def previous(self) -> str | None:
         """The content of the batch before, where offsets alone define it."""
         return LoggedBatch(self.before).content if self.before else None
@@ -69,13 +70,13 @@ class LoggedBatch:
                 offsets[key] = min(offset, offsets.get(key, offset))
         return offsets
 
-    @property
+    @cached_property
     def shared(self) -> bool:
         """Whether several sources read one partition: a position is then that of several rows."""
         keys: list[TopicPartition] = [key for found in self._each_kafka(self.sources or {}) for key in found]
         return len(keys) > len(set(keys))
 
-    @property
+    @cached_property
     def starts(self) -> Offsets:
         """The start offsets of the sources that are Kafka; none of a topic that was created again meanwhile."""
         replaced = self._topic_ids(self.before) - self._topic_ids(self.sources or {})
@@ -86,6 +87,23 @@ class LoggedBatch:
                 if key[0] not in gone:
                     found[key] = min(offset, found.get(key, offset))
         return found
+
+    @property
+    def topics(self) -> set[str]:
+        """Of its Kafka sources."""
+        return {topic for topic, _ in self.offsets.keys() | self.starts.keys()}
+
+    def in_cluster(self, counts: Mapping[str, int]) -> BatchLog:
+        """What the protocol needs of it: of topics that this cluster has, as a query may read from another one.
+
+        Args:
+            counts: topic to its number of partitions, of those that it has.
+        """
+        starts, ends = (
+            {key: at for key, at in offsets.items() if key[1] < counts.get(key[0], 0)}
+            for offsets in (self.starts, self.offsets)
+        )
+        return BatchLog(self.content, self.previous, starts, ends, self.shared, self.stateful)
 
     @staticmethod
     def _each_kafka(ends: SourceEnds) -> Iterable[Offsets]:

@@ -16,7 +16,7 @@ from spark_eos.protocol.decide import Policy
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import Run
 from spark_eos.protocol.ports import BeforeStep, Transaction
-from spark_eos.protocol.positions import Offsets, mark_of
+from spark_eos.protocol.positions import mark_of
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.lanes import LaneJob
 from spark_eos.spark.logged import LoggedBatch
@@ -99,21 +99,15 @@ class SinkRun:
         self.protocol.seal(batch, lanes, reports, self.log_of(logged), plan)
 
     def log_of(self, logged: LoggedBatch) -> BatchLog:
-        """What the protocol needs of a batch's log: of topics that this cluster has, as a query may read from another
-        one."""
-        keys = logged.offsets.keys() | logged.starts.keys()
-        found = self._cluster.partitions({topic for topic, _ in keys})
+        """What the protocol needs of a batch's log."""
+        found = self._cluster.partitions(logged.topics)
         self._source_topics = {topic: count for topic, count in found.items() if count is not None}
-        starts, ends = (self._in_cluster(offsets) for offsets in (logged.starts, logged.offsets))
-        return BatchLog(logged.content, logged.previous, starts, ends, logged.shared, logged.stateful)
+        return logged.in_cluster(self._source_topics)
 
     def close(self) -> None:
         """End the clients."""
         self.protocol.close()
         self._ledger.close()
-
-    def _in_cluster(self, offsets: Offsets) -> Offsets:
-        return {key: offset for key, offset in offsets.items() if key[1] < self._source_topics.get(key[0], 0)}
 
 
 def policy_of(options: SinkOptions) -> Policy:

@@ -23,7 +23,7 @@ from spark_eos.errors import OptionError, SparkEosError, UsageError
 from spark_eos.options import SinkOptions
 from spark_eos.protocol.batch import BatchPlan
 from spark_eos.protocol.names import Run
-from spark_eos.protocol.replay import check_present
+from spark_eos.protocol.reports import check_present
 from spark_eos.protocol.stats import Stopwatch
 from spark_eos.protocol.transaction import LaneReport
 from spark_eos.spark.checkpoint import Checkpoint
@@ -33,7 +33,7 @@ from spark_eos.spark.deferred import Deferred
 from spark_eos.spark.lanes import LaneJob, drain, task_context
 from spark_eos.spark.logged import LoggedBatch
 from spark_eos.spark.report import batch_report, tell
-from spark_eos.spark.run import SinkRun
+from spark_eos.spark.run import SinkRun, policy_of
 
 SPARKS_OWN = {"checkpointlocation", "queryname", "path"}
 """Options of `writeStream` itself, which Spark hands to the format as well."""
@@ -78,10 +78,10 @@ class OpenBatch:
         if plan.skip:
             drain(lower)
             return LaneMessage(job.run)
-        replay = plan.sealed or bool(plan.committed)
-        if replay and not plan.sealed and (lane := task_context().partitionId()) not in plan.committed:
+        half = bool(plan.committed) and not plan.sealed
+        if half and (lane := task_context().partitionId()) not in plan.committed:
             return LaneMessage(job.run, replay=True, deferred=Deferred.of(job, lane, lower))
-        return LaneMessage(job.run, job.write(lower), replay)
+        return LaneMessage(job.run, job.write(lower), half or plan.sealed)
 
 
 def open_batch(run: Run, batch: int, logged: LoggedBatch, options: SinkOptions) -> OpenBatch:
@@ -109,12 +109,11 @@ def seal_batch(
     watch = Stopwatch(monotonic)
     try:
         committed = sink.protocol.resume(batch, lanes=any(message.replay for message in told))
-        keep = options.on_replay_differs == "keep"
-        check_present(committed, reports, keep=keep)
+        check_present(committed, reports, keep=policy_of(options).may_keep)
         watch.begin("lanes")
         reports += [each.write() for each in deferred]
         watch.begin("seal")
-        sink.seal(batch, reports, len(messages), logged, BatchPlan(committed=committed, keep=keep))
+        sink.seal(batch, reports, len(messages), logged, BatchPlan())
     except SparkEosError as error:
         raise error.at(told[0].run.query, batch) from error.__cause__
     finally:

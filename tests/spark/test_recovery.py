@@ -11,19 +11,11 @@ import shutil
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewPartitions
-from pyspark.errors import PySparkException
-from pyspark.sql import functions as F
+from spark_pipe import half_commit
 from tests_support import Query
 
 ADOPT = {"on.other.checkpoint": "adopt"}
 START = {"on.missing.ledger": "start"}
-
-
-def half_commit(pipe):
-    """Partition 0's rows are committed, partition 1's can't be written: the batch ends in the middle."""
-    bad = F.when(F.col("source.partition") == 1, 99).cast("int")
-    with pytest.raises(PySparkException, match="PartitionOutOfRange"):
-        pipe.run(pipe.rows().withColumn("partition", bad))
 
 
 @pytest.fixture

@@ -10,23 +10,22 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 from pyarrow import ipc
-from pyspark import TaskContext
 from pyspark.sql import DataFrame
 
 from spark_eos.errors import TopicMissing, UnsupportedError
 from spark_eos.kafka.deadletters import DeadLetters
 from spark_eos.kafka.topics import CREATE_IT
 from spark_eos.options import BOOTSTRAP_SERVERS, SinkOptions
-from spark_eos.protocol.batch import BatchLog, BatchPlan
+from spark_eos.protocol.batch import BatchPlan
 from spark_eos.protocol.driver import QueryRun
 from spark_eos.protocol.names import LaneTask, Run
 from spark_eos.protocol.parallel import one_by_one
 from spark_eos.protocol.ports import BeforeStep, LanePorts
-from spark_eos.protocol.positions import Fingerprint, Offsets, Tally
+from spark_eos.protocol.replay import fingerprint_of
 from spark_eos.protocol.stats import Stopwatch
 from spark_eos.protocol.transaction import LaneReport, run_lane, traced
 from spark_eos.spark.context import MicroBatch
-from spark_eos.spark.logged import LoggedBatch
+from spark_eos.spark.lanes import task_context
 from spark_eos.spark.report import BatchReport, OnBatch, batch_report
 from spark_eos.spark.rows import ArrowRows
 from spark_eos.spark.run import policy_of
@@ -98,33 +97,27 @@ class _InDriver:
         """See `RunWriter`."""
         watch = Stopwatch(self._kafka.now)
         watch.begin("open")
-        logged = self._log(batch.logged(stateful=self._options.adopts))
+        found = batch.logged(stateful=self._options.adopts)
+        logged = found.in_cluster({topic: self._kafka.partitions(topic) or 0 for topic in found.topics})
         plan = self._protocol.open(batch.batch, lanes, logged)
         watch.begin("lanes")
         computed = _computed(rows)
         if plan.skip:
             return None
         if plan.sealed or plan.committed:
-            self._protocol.compare(
-                batch.batch, plan, {lane: self._fingerprint(rows) for lane, rows in computed.items()}
-            )
+            prints = {lane: fingerprint_of(self._rows(packed)) for lane, packed in computed.items()}
+            self._protocol.compare(batch.batch, plan, prints)
         elif self._options.commit_scope == "lane":
             batch.check_split()
         if plan.sealed:
             return None
         reports = []
-        for lane, found in computed.items():
+        for lane, packed in computed.items():
             task = LaneTask(self.run, batch.batch, lane, len(computed), 0, logged.content)
-            reports.append(self._write_lane(task, found, plan))
+            reports.append(self._write_lane(task, packed, plan))
         watch.begin("seal")
         self._protocol.seal(batch.batch, len(reports), reports, logged, plan)
-        return batch_report(self.run, batch.batch, reports, watch.stop(), batch.logged().planned_at)
-
-    def _fingerprint(self, rows: bytes) -> Fingerprint:
-        tally = Tally()
-        for each in self._rows(rows):
-            tally.add(len(each), each.ranges(), each.digests())
-        return tally.fingerprint
+        return batch_report(self.run, batch.batch, reports, watch.stop(), found.planned_at)
 
     def _rows(self, rows: bytes) -> Iterator[ArrowRows]:
         return (ArrowRows(each, self._options.topic) for each in _unpacked(rows) if each.num_rows)
@@ -154,14 +147,6 @@ class _InDriver:
         """See `RunWriter`."""
         self._protocol.close()
 
-    def _log(self, logged: LoggedBatch) -> BatchLog:
-        starts, ends = (self._there(offsets) for offsets in (logged.starts, logged.offsets))
-        return BatchLog(logged.content, logged.previous, starts, ends, logged.shared, logged.stateful)
-
-    def _there(self, offsets: Offsets) -> Offsets:
-        """Offsets of topics that these brokers have: a query may read from others."""
-        return {key: at for key, at in offsets.items() if key[1] < (self._kafka.partitions(key[0]) or 0)}
-
     def _shown_now(self) -> str:
         when = datetime.fromtimestamp(self._kafka.brokers.timestamp / 1000, timezone.utc)
         return when.isoformat(timespec="milliseconds")
@@ -187,16 +172,13 @@ def _computed(rows: DataFrame) -> dict[int, bytes]:
 
 def _packed(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """In a Spark task: the partition's number, and all of its rows in one piece."""
-    context = TaskContext.get()
-    if context is None:
-        raise AssertionError("rows are computed by a Spark task")
     buffer = pa.BufferOutputStream()
     listed = list(batches)
     if listed:
         with ipc.new_stream(buffer, listed[0].schema) as stream:
             for batch in listed:
                 stream.write_batch(batch)
-    lane = pa.array([context.partitionId()], pa.int32())
+    lane = pa.array([task_context().partitionId()], pa.int32())
     yield pa.RecordBatch.from_arrays([lane, pa.array([buffer.getvalue().to_pybytes()])], ["lane", "rows"])
 
 
